@@ -17,7 +17,7 @@ val_cfg = dict(data_root='', baselines=True, agreement=dict(num_images=500))
 
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.
-optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.5e-4 B / 256
+optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.2e-3 (B / 2048)^.5
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
     codebook=dict(

@@ -24,6 +24,7 @@ from .steps import unwrap_model
 from .training import build_runner
 
 STEPS = 3
+SHORT = 10_000  # steps of a run whose batches may be too large
 
 
 def wait_for_device() -> None:
@@ -97,6 +98,11 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(whole))}',
     }
+    if cfg.get('settings') == 'own_images' and run.steps < SHORT:
+        report['half of the images a step'] = (
+            f'{2 * run.steps} steps, from which a short run learns more '
+            '(docs/benchmarks/own_images.md)'
+        )
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
         report['memory of a GPU'] = f'{memory:.1f} GiB'

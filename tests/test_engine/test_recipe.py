@@ -47,8 +47,8 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     assert (momentum, words) == (pytest.approx(0.9, abs=6e-3), 1024)
     assert numbers(5000, 64, 60)[2:] == [512, 64]
     assert numbers(50_000, 512, 19_400)[2] == 1024
-    # As --auto-scale-lr has it: a fourth of the batch, a fourth of the rate.
-    assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.3e-3)
+    # A fourth of the batch, half of the rate.
+    assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.6e-3)
     # Few steps: the codebook still turns over in the warm-up, 30 of 200, by
     # no more words than a step has images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
@@ -62,7 +62,7 @@ def test_rules_pass_through_the_recipes_that_were_tried():
 )
 def test_numbers_of_any_run(images, batch, steps):
     rate, momentum, words, new = numbers(images, batch, steps)
-    assert rate == pytest.approx(1.5e-4 * batch / 256, rel=5e-3)
+    assert rate**2 == pytest.approx(1.2e-3**2 * batch / 2048, rel=0.01)
     assert 0.9 <= momentum <= numbers(images, batch, 2 * steps)[1] <= 0.996
     assert words in {2**power for power in range(6, 13)}
     assert words % new == 0 and new <= batch
@@ -108,12 +108,12 @@ def test_words_of_a_checkpoint(root):
 
 
 def test_tiny_follows_the_same_rules(root):
-    """But for its rate, which is linear in the batch, too."""
+    """But for its rate, which follows the batch likewise."""
     settings = dict(data_root=str(root), epochs=4, batch_size=8)
     cfg = read_run(TINY_CONFIG, settings)
     written = complete_recipe(cfg) | scale_lr(cfg)
     expected = recipe_numbers(RunSize(58, 8, 28))
-    assert written == expected | {LR: pytest.approx(1e-3 / 4)}
+    assert written == expected | {LR: pytest.approx(1e-3 / 2)}
 
 
 def test_size_and_views_have_names(root):
@@ -207,7 +207,8 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert report['images'] == '58'
     assert '1 of 58' in look.odd[0] and 'broken.jpg' in look.odd[0]
     assert (report['images a step'], report['steps']) == ('16', '14')
-    assert report['learning rate'] == '9.37e-06'
+    assert report['learning rate'] == '0.000106'
+    assert '28 steps' in report['half of the images a step']
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, 3.5 times renewed'
 

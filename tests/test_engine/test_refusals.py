@@ -113,9 +113,9 @@ def incomplete(root, **options):
     Runner.from_cfg(own_config(root, **options)).train()
 
 
-def unscaled(root):
+def unscaled(root, **scaling):
     cfg = read_run(DEMO_CONFIG)
-    cfg.auto_scale_lr = dict(enable=True)
+    cfg.auto_scale_lr = dict(scaling, enable=True)
     scale_lr(cfg)
 
 
@@ -194,6 +194,8 @@ REFUSED = [
     (incomplete, (), {WORDS: 32, LR: 1e-3}, BAD, 'momentum'),
     (recipe, (), dict(batch_size=999), BAD, 'batch_size'),
     (unscaled, (), {}, BAD, 'base_batch_size'),
+    (unscaled, (), dict(rule='root', base_batch_size=8), BAD,
+     'auto_scale_lr.rule'),
     (rehearsal, ('one',), {}, BAD, 'classes'),
     (rehearsal, ('query_cut',), {}, (OSError, BAD), 'class_0/1.jpg'),
     (rehearsal, ('bank_cut',), {}, (OSError, BAD), 'class_1/2.jpg'),
