@@ -4,8 +4,8 @@
 Measures the checkpoints of runs on held-out images, and prints the rank
 correlation (Spearman) of each number with the k-NN accuracy and with a linear
 probe: within each run, and across all of them, each with its last checkpoint,
-and raw pixels. Embeddings are [AVG]. Crops show 30 to 100 % of an image; views
-are those that MOCA trains on.
+raw pixels and the untrained encoder. Embeddings are [AVG]. Crops show 30 to
+100 % of an image; views are those that MOCA trains on.
 
 Example:
     python projects/rivals/without_labels.py data/textures \
@@ -35,6 +35,7 @@ from torch.nn.functional import normalize
 from torchvision.transforms import v2
 
 import mmmoca
+from mmmoca.apis.comparison import untrain
 from mmmoca.datasets import ImageFolder
 from mmmoca.evaluation import raw_pixels
 from mmmoca.evaluation.report import render_table
@@ -190,11 +191,13 @@ class Images:
         }
 
 
-def embedder(file: Path | None) -> Embed:
-    """Embed uint8 images by a checkpoint, or as pixels -> (N, D)."""
-    if file is None:
+def embedder(name: str, file: Path) -> Embed:
+    """Embed uint8 images -> (N, D), by pixels or by a checkpoint."""
+    if name == 'raw pixels':
         return lambda images: raw_pixels(images.float())
     encoder = mmmoca.load(file)
+    if name == 'untrained':
+        untrain(encoder)
     settings = encoder.preprocessing
     mean, std = (
         torch.tensor(numbers)[:, None, None]
@@ -243,12 +246,13 @@ def main() -> None:
         run.name: sorted(run.glob('iter_*.pth'), key=step_of)
         for run in args.runs
     }
-    asked = {'raw pixels': None}
-    asked |= {str(f): f for files in runs.values() for f in files}
+    files = [file for run in runs.values() for file in run]
+    asked = dict.fromkeys(('raw pixels', 'untrained'), files[0])
+    asked |= {str(file): file for file in files}
     for name, file in track(asked.items(), 'checkpoints'):
         key = f'{args.data} {name}'
         if key not in kept:
-            kept[key] = images.measure(embedder(file))
+            kept[key] = images.measure(embedder(name, file))
             if args.json:
                 args.json.write_text(json.dumps(kept, indent=1))
     found = {name: kept[f'{args.data} {name}'] for name in asked}
@@ -256,11 +260,11 @@ def main() -> None:
         name: [found[str(file)] for file in files]
         for name, files in runs.items()
     }
-    groups['across'] = [found['raw pixels']]
-    groups['across'] += [rows[-1] for rows in [*groups.values()][:-1]]
+    last = [rows[-1] for rows in groups.values()]
+    for name in ('raw pixels', 'untrained'):
+        groups[name] = [found[name]]
+    groups['across'] = [found['raw pixels'], found['untrained'], *last]
     names = [*found['raw pixels']]
-    ends = groups | {'raw pixels': groups['across'][:1]}
-    del ends['across']
     print(
         render_table(
             ['first → last', *names],
@@ -269,7 +273,8 @@ def main() -> None:
                     name,
                     *(f'{rows[0][n]:.3g} → {rows[-1][n]:.3g}' for n in names),
                 ]
-                for name, rows in ends.items()
+                for name, rows in groups.items()
+                if name != 'across'
             ],
         )
     )

@@ -4,33 +4,42 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from PIL import Image
+from torch.nn.functional import normalize
 
 import mmmoca
+from mmmoca.evaluation import neighbour_agreement
+from mmmoca.evaluation.features import FeatureShard
 from mmmoca.models.transformer import attention
 from projects.rivals.hooks import RivalHook
+from projects.rivals.photographs import cut
+from projects.rivals.without_labels import agreement
 from tests.helpers.tools import run_tool
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 METHODS = 'moca', 'mocov3', 'byol', 'mae'
 
 
-def config_of(method):
-    return CONFIGS / f'{method}_vit-tiny_textures.py'
+def config_of(method, images='textures'):
+    return CONFIGS / f'{method}_vit-tiny_{images}.py'
 
 
-def model_of(method):
-    cfg = Config.fromfile(config_of(method))
+def model_of(method, images='textures'):
+    cfg = Config.fromfile(config_of(method, images))
     init_default_scope(cfg.default_scope)
     return MODELS.build(cfg.model)
 
 
-def test_all_train_one_encoder():
+@pytest.mark.parametrize('images', ['textures', 'photographs'])
+def test_all_train_one_encoder(images):
     shapes = []
     for method in METHODS:
-        weights = model_of(method).backbone.state_dict()
+        weights = model_of(method, images).backbone.state_dict()
         shapes.append({k: v.shape for k, v in weights.items()})
     assert all(found == shapes[0] for found in shapes)
 
@@ -62,3 +71,30 @@ def test_a_rival_trains_and_embeds(root, tmp_path, method):
     encoder = mmmoca.load(tmp_path / 'iter_2.pth')
     found = encoder.embed(root / 'val', num_workers=0)
     assert found.avg.shape == (15, 128) and found.avg.isfinite().all()
+
+
+def test_photographs_are_cut_into_squares(tmp_path):
+    """A class each; plain squares and what the grid leaves are left out."""
+    draw = np.random.default_rng(0)
+    for number in range(2):
+        pixels = draw.integers(0, 256, (70, 100, 3), dtype=np.uint8)
+        pixels[:32, :32] = 7
+        Image.fromarray(pixels).save(tmp_path / f'photo{number}.png')
+    out = tmp_path / 'out'
+    cut(tmp_path, out, size=32, side=2048, contrast=12, most=150)
+    files = sorted(out.glob('*/*/*.png'))
+    assert {file.parent.name for file in files} == {'000_photo0', '001_photo1'}
+    assert {file.stem for file in files} == {
+        *('00-01', '00-02', '01-00', '01-01', '01-02')
+    }
+    assert len([*out.glob('val/*/*')]) == 2 and len(files) == 10
+    square = np.array(Image.open(next(out.glob('*/001_photo1/01-02.png'))))
+    assert (square == pixels[32:64, 64:96]).all()
+
+
+def test_agreement_is_that_of_the_package():
+    views = torch.randn(2, 120, 8, generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(120)
+    shard = FeatureShard(ids, normalize(views, dim=-1).mT.flatten(0, 1).T, ids)
+    values = [sample['agreement'] for sample in neighbour_agreement(shard)]
+    assert agreement(views) == pytest.approx(sum(values) / 120, abs=1e-6)
