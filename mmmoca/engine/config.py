@@ -24,6 +24,7 @@ from .file_check import check_paths
 from .options import keys_named, read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
+from .views import views_loader
 
 _MMENGINE_HOOKS = (
     'runtime_info',
@@ -209,8 +210,6 @@ def _is_setting(value: Any) -> bool:
 
 def _validate_without_labels(cfg: Config) -> None:
     """Leave out k-NN, but measure the agreement of neighbours."""
-    from mmmoca.evaluation.loaders import views_loader
-
     loop = cfg.val_cfg
     if loop.get('agreement') is None:
         _leave_out_validation(cfg)

@@ -40,36 +40,6 @@ def with_data_root(
     return loader
 
 
-def views_loader(training: dict, num_images: int | None = None) -> dict:
-    """Configure a loader of some training images, in the views of training.
-
-    Args:
-        training (dict): ``train_dataloader`` of a config.
-        num_images (int, optional): Images, evenly spaced. Defaults to 500.
-
-    Returns:
-        dict: The config. Each pass over it gives the same views. Of several
-        data sets it takes the first.
-    """
-    loader = {
-        key: copy.deepcopy(value)
-        for key, value in training.items()
-        if key not in ('batch_sampler', 'drop_last', 'persistent_workers')
-    }
-    (images, *_) = member_configs(loader['dataset'])
-    seeded = dict(type='mmmoca.SeedTransforms')
-    images['pipeline'] = [seeded, *images['pipeline']]
-    sampler = dict(type='mmmoca.SeededSampler', shuffle=False, seed=0)
-    return loader | dict(
-        sampler=sampler,
-        dataset=dict(
-            type='mmmoca.EvenlySpaced',
-            dataset=images,
-            number=num_images or 500,
-        ),
-    )
-
-
 def class_names(loader: DataLoader) -> tuple[str, ...]:
     """Return the names of a loader's classes, or ()."""
     metainfo = getattr(loader.dataset, 'metainfo', {})

@@ -7,6 +7,7 @@ from mmengine.registry import RUNNERS
 from torch.nn.functional import normalize
 
 from mmmoca.engine.training import run
+from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import raw_pixels
 from mmmoca.registry import DATASETS
 from tests.helpers.images import write_images
@@ -62,6 +63,20 @@ def test_without_labels(images, tmp_path):
 def test_can_be_left_out(images):
     cfg = own_config(images, **{'val_cfg.agreement': None})
     assert cfg.val_cfg is cfg.val_dataloader is cfg.val_evaluator is None
+
+
+@pytest.mark.parametrize(
+    'wrap',
+    [
+        lambda part: dict(type='RepeatDataset', times=2, dataset=part),
+        lambda part: dict(type='ConcatDataset', datasets=[part, part]),
+    ],
+)
+def test_takes_the_first_set_of_a_wrapper(images, wrap):
+    cfg = own_config(images)
+    plain = views_loader(cfg.train_dataloader)
+    cfg.train_dataloader.dataset = wrap(cfg.train_dataloader.dataset)
+    assert views_loader(cfg.train_dataloader) == plain == cfg.val_dataloader
 
 
 def test_takes_some_images_evenly_spaced(images):

@@ -29,7 +29,7 @@ class NeighbourAgreementValLoop(FeatureLoop):
     Args:
         *args: See :class:`FeatureLoop`. The loader gives two views of each
             image, the same ones each time, as
-            :func:`~mmmoca.evaluation.loaders.views_loader` does.
+            :func:`~mmmoca.engine.views.views_loader` does.
         k (int): Number of neighbours. Of fewer than 10 k images a tenth of
             them. Defaults to 10.
         baselines (bool): Whether a training also measures, before its first

@@ -6,8 +6,9 @@ from itertools import groupby, islice
 
 from torch.utils.data import DataLoader
 
+from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.loaders import class_label, class_names, views_loader
+from mmmoca.evaluation.loaders import class_label, class_names
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
@@ -47,9 +48,10 @@ class KNNValLoop(FeatureLoop):
             then logs ``knn/untrained_k20``, or ``knn/start_k20`` of weights
             that were loaded, and ``knn/raw_pixels_k20``. Defaults to False.
         agreement (dict, optional): Arguments of
-            :class:`NeighbourAgreementValLoop` and of ``views_loader``: a
-            training also measures the agreement of neighbours among its own
-            images. Defaults to None.
+            :class:`NeighbourAgreementValLoop` and of
+            :func:`~mmmoca.engine.views.views_loader`: a training also
+            measures the agreement of neighbours among its own images.
+            Defaults to None.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:

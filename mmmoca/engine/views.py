@@ -1,0 +1,36 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The images of a validation without labels."""
+
+import copy
+
+
+def views_loader(training: dict, num_images: int | None = None) -> dict:
+    """Configure a loader of some training images, in the views of training.
+
+    Args:
+        training (dict): ``train_dataloader`` of a config.
+        num_images (int, optional): Images, evenly spaced. Defaults to 500.
+
+    Returns:
+        dict: The config. Each pass over it gives the same views. Of several
+        data sets it takes the first.
+    """
+    loader = {
+        key: copy.deepcopy(value)
+        for key, value in training.items()
+        if key not in ('batch_sampler', 'drop_last', 'persistent_workers')
+    }
+    images = loader['dataset']
+    while 'dataset' in images or 'datasets' in images:  # a wrapper
+        images = images.get('dataset') or images['datasets'][0]
+    seeded = dict(type='mmmoca.SeedTransforms')
+    images['pipeline'] = [seeded, *images.get('pipeline', ())]
+    sampler = dict(type='mmmoca.SeededSampler', shuffle=False, seed=0)
+    return loader | dict(
+        sampler=sampler,
+        dataset=dict(
+            type='mmmoca.EvenlySpaced',
+            dataset=images,
+            number=num_images or 500,
+        ),
+    )
