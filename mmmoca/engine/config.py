@@ -222,7 +222,8 @@ def _validate_without_labels(cfg: Config) -> None:
     shared = 'which', 'fp16', 'baselines'
     options |= {key: loop[key] for key in shared if key in loop}
     cfg.val_cfg = dict(type='mmmoca.NeighbourAgreementValLoop', **options)
-    checkpoints = cfg.default_hooks.get('checkpoint') or {}
+    hooks = cfg.get('default_hooks') or {}
+    checkpoints = hooks.get('checkpoint') or {}
     if f'{checkpoints.get("save_best")}'.startswith('knn/'):
         checkpoints.save_best = 'agreement/neighbours'
 

@@ -44,7 +44,7 @@ class NeighbourAgreementValLoop(FeatureLoop):
 
     stage = 'val'
     with_label = False
-    of_training = True  # no images of its own
+    of_training = True
     judgements = (
         Judgement(
             'agreement/neighbours',

@@ -2,7 +2,7 @@
 """The loop of the frozen protocols."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import torch
@@ -23,6 +23,8 @@ from mmmoca.evaluation.loaders import (
     sample_index,
     with_data_root,
 )
+
+from .baselines_hook import Judgement
 
 LOG_INTERVAL = 50  # batches
 
@@ -49,14 +51,18 @@ class FeatureLoop(TestLoop):
     Attributes:
         labelled (DataLoader): The images that are known, of
             :meth:`build_labelled`.
+        judgements (Sequence[Judgement]): Metrics that tell what a training
+            has gained, for :class:`.BaselinesHook`.
 
     Raises:
         ValueError: If images have no label, or a loader never ends.
     """
 
     labelled: DataLoader
+    judgements: Sequence[Judgement] = ()
     stage = 'test'
     with_label = True  # whether images have class labels
+    of_training = False  # whether they are those of the training
 
     def __init__(
         self,
