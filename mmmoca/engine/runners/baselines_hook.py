@@ -1,17 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What a validation compares the encoder of a training with."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.mmengine import has_loaded, resumes
 from mmmoca.evaluation.features import raw_pixels
-
-if TYPE_CHECKING:
-    from .feature_loop import FeatureLoop
 
 
 class Judgement(NamedTuple):
@@ -37,13 +34,13 @@ class BaselinesHook(Hook):
     A resumed run has the numbers from the message hub of its checkpoint.
 
     Args:
-        loop (FeatureLoop): The validation.
+        loop (BaseLoop): A validation, a :class:`FeatureLoop`.
 
     Attributes:
         gains (list[str]): What the log says at the end.
     """
 
-    def __init__(self, loop: 'FeatureLoop') -> None:
+    def __init__(self, loop: BaseLoop) -> None:
         self.loop = loop
         self.last: dict[str, float] = {}
         self.gains: list[str] = []
