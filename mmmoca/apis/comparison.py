@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from mmengine.device import get_device
 from torch import Tensor, nn
 
+from mmmoca.datasets import evenly_spaced
 from mmmoca.datasets.image_set import ImageSet
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.metrics import (
@@ -175,9 +176,8 @@ def evaluate_unlabelled(
         OSError: If an image cannot be read.
         ValueError: If there are fewer than three images.
     """
-    found = image_set(os.fspath(images), encoder.pipeline).data_list
-    number = min(num_images, len(found))
-    rows = np.linspace(0, len(found) - 1, number).round().astype(int)
+    found = image_set(os.fspath(images), encoder.pipeline)
+    found = evenly_spaced(found, num_images).data_list
     crop = dict(
         type='mmmoca.RandomResizedCrop',
         scale=encoder.preprocessing.img_size,
@@ -192,11 +192,11 @@ def evaluate_unlabelled(
     kinds = (preset or encoder.preset).knn.split('-')
     views = []
     for view in range(2):
-        crops = Images([found[r] for r in rows], pipeline, 2 * seed + view)
+        crops = Images(found, pipeline, 2 * seed + view)
         feats = encoder.embed(crops, features=kinds, num_workers=num_workers)
         parts = [getattr(feats, kind) for kind in kinds]
         views.append(_unit(torch.cat(parts, dim=1)))
-    ids = torch.arange(number)
+    ids = torch.arange(len(found))
     shard = FeatureShard(ids, torch.cat(views, dim=1), ids)
     agreement = NeighbourAgreement()
     agreement.process(None, neighbour_agreement(shard))

@@ -43,19 +43,21 @@ def held_out(
 
 
 @DATASETS.register_module(name='EvenlySpaced')
-def evenly_spaced(dataset: dict, number: int) -> BaseDataset:
+def evenly_spaced(dataset: dict | BaseDataset, number: int) -> BaseDataset:
     """Some images of a data set, evenly spaced.
 
     Registered as ``mmmoca.EvenlySpaced``.
 
     Args:
-        dataset (dict): Config of a data set of one file an image.
+        dataset (dict | BaseDataset): A data set of one file an image, or its
+            config.
         number (int): Images at most.
 
     Returns:
         BaseDataset: A part of the data set.
     """
-    whole = DATASETS.build(dataset)
+    built = isinstance(dataset, BaseDataset)
+    whole = dataset if built else DATASETS.build(dataset)
     number = min(number, len(whole))
     rows = np.linspace(0, len(whole) - 1, number).round().astype(int)
     return whole.get_subset(rows.tolist())

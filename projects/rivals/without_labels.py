@@ -37,7 +37,7 @@ from torchvision.transforms import v2
 import mmmoca
 from mmmoca.apis.comparison import untrain
 from mmmoca.datasets import ImageFolder
-from mmmoca.evaluation import raw_pixels
+from mmmoca.evaluation import knn_search, knn_vote, rank_me, raw_pixels
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import DATASETS
 
@@ -83,11 +83,6 @@ def variance_ratio(crops: Tensor) -> float:
     return (mean.var(0).sum() / within).item()
 
 
-def entropy_rank(values: Tensor) -> float:
-    """Exponential of the entropy of values that are scaled to sum 1."""
-    return torch.special.entr(values / values.sum()).sum().exp().item()
-
-
 def lidar(crops: Tensor) -> float:
     """Effective rank of the linear discriminant matrix of crops.
 
@@ -105,7 +100,7 @@ def lidar(crops: Tensor) -> float:
     )
     root = vectors @ (vectors / values.sqrt()).T
     found = torch.linalg.eigvalsh(root @ between @ root).clamp(min=0)
-    return entropy_rank(found)
+    return torch.special.entr(found / found.sum()).sum().exp().item()
 
 
 class Images:
@@ -168,17 +163,15 @@ class Images:
         )
         crops = torch.stack(crops)
         known, asked = (torch.from_numpy(x) for x in self.labels)
-        sims, near = (normalize(whole) @ normalize(bank).T).topk(20)
-        votes = torch.zeros(len(asked), int(known.max()) + 1).double()
-        votes.scatter_add_(1, known[near], (sims / 0.07).exp())
+        sims, near = knn_search(normalize(whole), normalize(bank), 20)
+        votes = knn_vote(sims, known[near], int(known.max()) + 1, 0.07)
         probe = make_pipeline(
             StandardScaler(), LogisticRegression(max_iter=300)
         ).fit(bank, known)
-        singular = torch.linalg.svdvals(whole)
         return {
             'k-NN': (votes.argmax(1) == asked).double().mean().item(),
             'linear': probe.score(whole, asked),
-            'RankMe': entropy_rank(singular),
+            'RankMe': rank_me(whole),
             'LiDAR': lidar(crops),
             'matching halves': match(*map(embed, self.halves)),
             'matching crops': match(*crops[:2]),

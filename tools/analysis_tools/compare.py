@@ -120,10 +120,8 @@ def build_parser() -> argparse.ArgumentParser:
     add('--images', type=image_folder, help=images)
     masks = 'folder with masks/train and masks/val, and images beside'
     add('--masks', type=image_folder, help=masks)
-    which = (
-        f'by default {" ".join(DEFAULT)}, or none if only --images is given'
-    )
-    add('--protocols', nargs='+', choices=PROTOCOLS, help=which)
+    default = f'by default {" ".join(DEFAULT)}; none if only --images is given'
+    add('--protocols', nargs='+', choices=PROTOCOLS, help=default)
     bank = 'patches at most of the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
     config = 'a k-NN config, to prepare images by (as each file records)'

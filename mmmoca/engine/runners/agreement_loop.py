@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A validation without labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -65,20 +65,10 @@ class NeighbourAgreementValLoop(FeatureLoop):
         if baselines:
             self.runner.register_hook(BaselinesHook(self))
 
-    def measure(self, encode: Callable | None = None) -> dict:
-        """Compare neighbours once and compute the metrics.
-
-        Args:
-            encode (Callable, optional): See :meth:`extract`.
-
-        Returns:
-            dict: Metrics of the evaluator.
-        """
-        self.runner.model.eval()
+    def samples(self, encode: Callable | None) -> Iterable[list[dict]]:
+        """Compare the neighbours of both views; see :meth:`extract`."""
         shard = self.extract(self.dataloader, self.stage, encode)
-        samples = neighbour_agreement(shard, self.k)
-        self.evaluator.process(data_samples=samples)
-        return self.evaluator.evaluate(len(self.dataloader.dataset))
+        return [neighbour_agreement(shard, self.k)]
 
     def extract(
         self,

@@ -96,7 +96,7 @@ class FeatureLoop(TestLoop):
         return metrics
 
     def measure(self, encode: Callable | None = None) -> dict:
-        """Classify once and compute the metrics, without calling hooks.
+        """Predict once and compute the metrics, without calling hooks.
 
         Args:
             encode (Callable, optional): See :meth:`extract`.
@@ -105,11 +105,18 @@ class FeatureLoop(TestLoop):
             dict: Metrics of the evaluator.
         """
         self.runner.model.eval()
-        known = self.extract(self.labelled, 'labelled', encode)
-        asked = self.extract(self.dataloader, self.stage, encode)
-        for samples in self.predict(known, asked):
+        for samples in self.samples(encode):
             self.evaluator.process(data_samples=samples)
         return self.evaluator.evaluate(len(self.dataloader.dataset))
+
+    def samples(self, encode: Callable | None) -> Iterable[list[dict]]:
+        """Extract features and predict; see :meth:`extract`, :meth:`predict`.
+
+        Called by all ranks together.
+        """
+        known = self.extract(self.labelled, 'labelled', encode)
+        asked = self.extract(self.dataloader, self.stage, encode)
+        return self.predict(known, asked)
 
     def scale(self, feats: Tensor) -> Tensor:
         """Scale features, (B, D), as the protocol takes them."""
