@@ -71,7 +71,12 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     )
     for part in ('cfg', 'dataloader', 'evaluator'):
         short[f'test_{part}'] = None
-    short.param_scheduler = short.visualizer = None
+    short.visualizer = None
+    schedules = short.get('param_scheduler') or []
+    for part in [schedules] if isinstance(schedules, dict) else schedules:
+        # Of the length of the run, for what it refuses.
+        epochs = part.get('by_epoch', True) and cfg.train_cfg.get('max_epochs')
+        part.setdefault('end', epochs or run.steps * micro_batches)
     hooks = short.get('default_hooks') or {}
     short.default_hooks = dict(hooks, checkpoint=None)
     short.resume, short.log_level = False, 'ERROR'

@@ -58,9 +58,10 @@ class WarmupCosineLR(_ParamScheduler):
         **kwargs,
     ) -> None:
         if not 0 <= warmup < max(1, end) or period < 1:
+            unit = 'epochs' if by_epoch else 'iterations'
             raise ValueError(
                 f'warmup={warmup:g} must be from 0 to below the length of '
-                f'the run, {end}, and period={period:g} 1 or more'
+                f'the run, {end} {unit}, and period={period:g} 1 or more'
             )
         parts = 1 if by_epoch else micro_batches(optimizer)
         warmup = warmup if warmup >= 1 else warmup * end

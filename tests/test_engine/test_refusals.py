@@ -119,8 +119,9 @@ def unscaled(root, **scaling):
     scale_lr(cfg)
 
 
-def rehearsal(root, knn):
-    cfg = own_config(root, str(root / 'rehearsal'), knn_root=f'{root}/{knn}')
+def rehearsal(root, knn=None, **options):
+    options |= dict(knn_root=f'{root}/{knn}') if knn else {}
+    cfg = own_config(root, str(root / 'rehearsal'), **options)
     complete_recipe(cfg)
     dry_run(cfg)
 
@@ -199,6 +200,7 @@ REFUSED = [
     (rehearsal, ('one',), {}, BAD, 'classes'),
     (rehearsal, ('query_cut',), {}, (OSError, BAD), 'class_0/1.jpg'),
     (rehearsal, ('bank_cut',), {}, (OSError, BAD), 'class_1/2.jpg'),
+    (rehearsal, (), {'param_scheduler.warmup': 9}, BAD, 'warmup'),
     (knn, (), dict(bank=dict(with_label=False)), BAD, 'label'),
     (knn, (), dict(query=dict(with_label=False)), BAD, 'val'),
     (knn, (), dict(bank=dict(sampler=dict(type='InfiniteSampler'))),
