@@ -5,6 +5,7 @@ torchrun ends a failed program with a report of twenty lines, in which its own
 message is lost.
 """
 
+import logging
 import os
 import sys
 import tempfile
@@ -22,11 +23,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, 'line')
         os.environ[LAST_LINE] = str(file)
+        logging.disable(logging.ERROR)  # torchrun's words of ended processes
         try:
             run.main()
             return
         except ChildFailedError as error:
-            status, line = error.get_first_failure()[1].exitcode, ''
+            rank, failure = error.get_first_failure()
+            status = failure.exitcode
+            line = f'rank {rank} ended with status {status}\n'
         except SignalException as error:
             status, line = 128 + error.sigval, ''
         if file.exists():

@@ -87,6 +87,7 @@ def read_run(
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
         ImportError: If ``custom_imports`` names no module.
+        SyntaxError: If a config is no Python.
         ValueError: If an option names a key that nothing reads, the config
             has no such stage, or there are two checkpoints to start from or
             two precisions. See also :func:`check_config` and
@@ -94,8 +95,14 @@ def read_run(
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    with _bases_are_found():
-        cfg = Config.fromfile(file, import_custom_modules=False)
+    try:
+        with _bases_are_found():
+            cfg = Config.fromfile(file, import_custom_modules=False)
+    except SyntaxError as error:  # MMEngine's names no file
+        raise SyntaxError(
+            f'{file}, or a config that it inherits from: {error.msg} in line '
+            f'{error.lineno}: {(error.text or "").strip()}'
+        ) from error
     cfg.launcher = launcher
     default = os.path.join('work_dirs', Path(file).stem)
     folder = work_dir or cfg.get('work_dir') or default

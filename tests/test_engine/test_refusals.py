@@ -57,6 +57,7 @@ def root(root):
         write_images(root / name, train=3, val=2, classes=classes)
         (root / name / broken).write_bytes(b'no image')
     (root / 'epoch.py').write_text(f"_base_ = '{OWN}'\nepoch = 3\n")
+    (root / 'open.py').write_text('model = dict(')
     read_run(OWN).dump(root / 'left.py')
     return root
 
@@ -167,6 +168,7 @@ LR = 'optim_wrapper.optimizer.lr'
 WORDS = 'model.codebook.num_words'
 REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
+    (read, ('open.py',), {}, SyntaxError, 'open.py'),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
     (read, (RECIPE, 'arch=s'), {}, BAD, 'model.backbone.arch'),
     (read, ('left.py',), dict(knn_root='mine'), BAD, 'knn_root'),

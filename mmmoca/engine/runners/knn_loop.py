@@ -89,11 +89,10 @@ class KNNValLoop(FeatureLoop):
             for best in getattr(hook, 'save_best', None) or ():
                 if best.startswith('knn/') and best not in names:
                     raise ValueError(f'save_best={best}: write one of {names}')
-        last = self.settings[-1][0]
+        last, k, t = self.settings[-1]
+        title = f'k-NN top-1 (k = {k}, T = {t:g})'
         self.judgements = [
-            Judgement(
-                f'knn/top1_{last}', f'knn/{{}}_{last}', f'k-NN top-1 ({last})'
-            )
+            Judgement(f'knn/top1_{last}', f'knn/{{}}_{last}', title)
         ]
         self.agreement = None
         if agreement is not None and self.stage == 'val':
