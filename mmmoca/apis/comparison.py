@@ -170,10 +170,11 @@ def evaluate_unlabelled(
         num_images (int): Images at most, evenly spaced.
 
     Returns:
-        dict: ``agreement``, in percent.
+        dict: ``agreement``, in percent. Images that cannot be read are left
+        out, and counted in ``unreadable``.
 
     Raises:
-        OSError: If an image cannot be read.
+        OSError: If no image can be read.
         ValueError: If there are fewer than three images.
     """
     found = image_set(os.fspath(images), encoder.pipeline)
@@ -191,17 +192,20 @@ def evaluate_unlabelled(
     ]
     kinds = (preset or encoder.preset).knn.split('-')
     views = []
+    options = dict(num_workers=num_workers, skip_unreadable=True)
     for view in range(2):
         crops = Images(found, pipeline, 2 * seed + view)
-        feats = encoder.embed(crops, features=kinds, num_workers=num_workers)
+        feats = encoder.embed(crops, features=kinds, **options)
         parts = [getattr(feats, kind) for kind in kinds]
         views.append(_unit(torch.cat(parts, dim=1)))
-    ids = torch.arange(len(found))
-    shard = FeatureShard(ids, torch.cat(views, dim=1), ids)
+    rows = torch.cat(views, dim=1)
+    rows = rows[rows.isfinite().all(dim=1)]
+    ids = torch.arange(len(rows))
     agreement = NeighbourAgreement()
-    agreement.process(None, neighbour_agreement(shard))
+    agreement.process(None, neighbour_agreement(FeatureShard(ids, rows, ids)))
     metrics = agreement.compute_metrics(agreement.results)
-    return dict(agreement=metrics['neighbours'])
+    unreadable = len(found) - len(rows)
+    return dict(agreement=metrics['neighbours'], unreadable=unreadable)
 
 
 def _pick(

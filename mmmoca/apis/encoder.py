@@ -157,7 +157,7 @@ class Encoder(BaseModel):
         check_batch_size(batch_size)
         if not kinds or not set(kinds) <= set(KINDS):
             raise ValueError(
-                f'{features!r} is no feature: choose of {", ".join(KINDS)}'
+                f'{features!r} is no feature: choose from {", ".join(KINDS)}'
             )
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size, kinds, amp)

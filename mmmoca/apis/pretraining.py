@@ -79,7 +79,8 @@ def pretrain(
             config.
         knn (str | os.PathLike, optional): Folder of labelled images,
             ``train/<class>/`` and ``val/<class>/``, whose k-NN accuracy is
-            measured during the run. The best checkpoint is kept, too.
+            measured during the run and chooses the best checkpoint, which
+            is otherwise chosen by the agreement of neighbours.
         config (str | os.PathLike): Name of a config of mmmoca for one's own
             images, or a file.
         init (str | os.PathLike, optional): Weights to start from, of any
@@ -188,7 +189,10 @@ def _stored(
             )
         place = os.path.abspath(os.path.expanduser(place))
         if image_set_of(place) is not ImageFolder:
-            raise ValueError(f'{place} holds no image files: give it alone')
+            raise ValueError(
+                f'{place} holds shards or a set of Hugging Face, '
+                'which cannot be in a list: give it alone'
+            )
         if os.path.isfile(place):
             files.append(place)
         else:

@@ -47,7 +47,7 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
             init['checkpoint'] = ReadAddress(guarded(path), checkpoint)
             reports.append(_check_init(role, module, checkpoint, init))
         if len(pretrained) == 1:
-            # So many classes know that they must not overwrite weights.
+            # By this, many classes know not to overwrite weights.
             initialize(module, [i for i in inits if i not in pretrained])
             (module.init_cfg,) = pretrained
     return reports

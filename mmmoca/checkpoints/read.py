@@ -109,7 +109,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _read_pickled(path: str, lazy: bool) -> object:
-    # Older formats cannot be mapped; nor, by PyTorch 2.15, what is named so.
+    # Older formats cannot be mapped, and PyTorch 2.15 maps no archive that is
+    # named .safetensors.
     is_archive = zipfile.is_zipfile(path)
     mappable = is_archive and check_intact(path)
     mapped = lazy and mappable and not path.endswith('.safetensors')

@@ -364,7 +364,7 @@ def _write(part: ConfigDict | None, **values: Any) -> None:
     """Write the values that are given."""
     given = {key: value for key, value in values.items() if value is not None}
     if given and part is None:
-        raise TypeError('what it is a setting of is None')
+        raise TypeError('the part of the config that it sets is None')
     if given:
         part.update(given)
 

@@ -107,10 +107,11 @@ def test_images_without_labels(tool, files, tmp_path):
     for number in range(30):
         colour = number * 8, 255 - number * 8, number * 97 % 256
         Image.new('RGB', (SIZE, SIZE), colour).save(tmp_path / f'{number}.png')
+    (tmp_path / '7.png').write_text('none')
     file, digits = files / 'mmmoca.pth', files / 'digits' / 'val'
     encoder = mmmoca.load(file, num_heads=HEADS, device='cpu')
     found = evaluate_unlabelled(encoder, tmp_path, num_workers=0)
-    assert found['agreement'] == pytest.approx(100)
+    assert found == dict(agreement=pytest.approx(100), unreadable=1)
     line = file, '--images', digits, '--num-heads', HEADS, '--num-workers', 2
     tool.main([*map(str, line), '--out-dir', f'{tmp_path}/out'])
     written = json.loads((tmp_path / 'out' / 'compare.json').read_text())

@@ -308,9 +308,11 @@ def compare(args: argparse.Namespace) -> None:
             result |= evaluate(encoder, args.data_root, cache, **options)
         if args.images is not None:
             options = dict(preset=preset, num_workers=args.num_workers)
-            result |= evaluate_unlabelled(
+            found = evaluate_unlabelled(
                 encoder, args.images, seed=args.seed, **options
             )
+            found['unreadable'] += result.get('unreadable', 0)
+            result |= found
         if args.masks is not None:
             options = common | dict(bank_size=args.bank_size)
             result |= evaluate_masks(encoder, args.masks, cache, **options)

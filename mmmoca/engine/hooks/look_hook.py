@@ -44,7 +44,7 @@ class LookHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Look at the data sets of the loops that this run has."""
-        # Of a validation by the training's own images nothing is to be said.
+        # A validation on the training's own images has nothing new to say.
         seen = [
             loop.dataloader
             for loop in built_loops(runner)

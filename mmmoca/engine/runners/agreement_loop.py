@@ -30,8 +30,8 @@ class NeighbourAgreementValLoop(FeatureLoop):
         *args: See :class:`FeatureLoop`. The loader gives two views of each
             image, the same ones each time, as
             :func:`~mmmoca.engine.views.views_loader` does.
-        k (int): Number of neighbours. Of fewer than 10 k images a tenth of
-            them. Defaults to 10.
+        k (int): Number of neighbours, at most a tenth of the images.
+            Defaults to 10.
         baselines (bool): Whether a training also measures, before its first
             step, the encoder that it starts from and raw pixels, and says at
             its end what it has gained. Defaults to False.

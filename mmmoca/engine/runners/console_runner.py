@@ -38,8 +38,8 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run. Then an error is logged with its traceback. Of a refused
-    run that has its folder to itself it removes the log.
+    refused the run. Then an error is logged with its traceback. It removes
+    the log of a refused run that has its folder to itself.
     """
 
     _begun = False  # whether no hook has refused the run
