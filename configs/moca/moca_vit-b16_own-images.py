@@ -18,6 +18,7 @@ val_cfg = dict(data_root='', baselines=True, agreement=dict(num_images=500))
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.
 optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.2e-3 (B / 2048)^.5
+auto_scale_lr = dict(_delete_=True, enable=False)  # a number is taken as it is
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
     codebook=dict(

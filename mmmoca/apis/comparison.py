@@ -38,6 +38,7 @@ from .embedding import digest_of, embed_to_file, is_whole, list_digest
 from .encoder import Encoder
 from .images import Images
 from .opening import image_set
+from .random_numbers import callers_numbers
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:
@@ -146,6 +147,7 @@ def evaluate(
     return result
 
 
+@callers_numbers()
 def evaluate_unlabelled(
     encoder: Encoder,
     images: str | os.PathLike,

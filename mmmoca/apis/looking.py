@@ -61,7 +61,10 @@ def _images_at(place: str) -> Sized:
 def _sets_of(cfg: Config) -> dict[str, Sized]:
     """Return the data sets of a config, by what they are for."""
     loaders: dict[str, dict] = {}
-    for role in ('train', 'val', 'test'):
+    roles = 'train', 'val', 'test'
+    if 'NeighbourAgreement' in str((cfg.get('val_cfg') or {}).get('type')):
+        roles = ('train',)  # which the validation takes, and no others exist
+    for role in roles:
         loop = cfg.get(f'{role}_cfg') or {}
         for name, loader in (
             (role, cfg.get(f'{role}_dataloader')),

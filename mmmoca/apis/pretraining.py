@@ -3,16 +3,12 @@
 
 import hashlib
 import os
-import random
 import re
 import signal
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError
@@ -29,25 +25,13 @@ from mmmoca.progress import in_notebook
 from mmmoca.shipped import find_config
 
 from .opening import items_of
+from .random_numbers import callers_numbers
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-@contextmanager
-def _callers_numbers() -> Iterator[None]:
-    """Put the random numbers of the caller back, which a run seeds."""
-    python, numpy = random.getstate(), np.random.get_state()
-    # A run uses the first device, if there is one, and seeds all.
-    with torch.random.fork_rng(range(torch.cuda.device_count())):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-
-
-@_callers_numbers()
+@callers_numbers()
 def pretrain(
     data: 'str | os.PathLike | Iterable | Dataset',
     out: str | os.PathLike,

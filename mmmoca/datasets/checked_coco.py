@@ -86,6 +86,7 @@ class CheckedCocoDataset(CocoDataset):
             CheckedCOCO, masks=masks, evaluated=self.test_mode
         )
         data = super().load_data_list()
+        self.boxes.forget_objects()
         found = self.boxes.totals()
         odd = self.boxes.odd(self.ann_file)
         if self.boxes.left_out and not found:

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from functools import partial
 
-import numpy as np
 from mmengine.dataset import BaseDataset
 
 from mmmoca.registry import DATASETS
+
+from .seeding import evenly_spaced_rows
 
 
 @DATASETS.register_module(name='HeldOut')
@@ -58,6 +59,4 @@ def evenly_spaced(dataset: dict | BaseDataset, number: int) -> BaseDataset:
     """
     built = isinstance(dataset, BaseDataset)
     whole = dataset if built else DATASETS.build(dataset)
-    number = min(number, len(whole))
-    rows = np.linspace(0, len(whole) - 1, number).round().astype(int)
-    return whole.get_subset(rows.tolist())
+    return whole.get_subset(evenly_spaced_rows(number, len(whole)))

@@ -17,7 +17,7 @@ from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
-from .seeding import members
+from .seeding import evenly_spaced_rows, members
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -198,8 +198,7 @@ def tried_images(
         tuple[str, Exception | None]: A file, and why it cannot be used.
     """
     load = strict_loader(dataset)
-    number = min(PROBES, len(dataset)) if load else 0
-    for index in np.linspace(0, len(dataset) - 1, number).astype(int):
+    for index in evenly_spaced_rows(PROBES if load else 0, len(dataset)):
         info = dataset.get_data_info(index)
         problem = None
         try:

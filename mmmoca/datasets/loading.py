@@ -277,17 +277,9 @@ class LoadImage(LoadImageFromFile):
             text = f'{printable(path)} is cut short. What is there is taken'
             self._say_once('cut short', path, text)
         shape = img.shape[:2]
-        # In COCO's format boxes and masks are of this size.
-        stated = (
-            results.get('height', shape[0]),
-            results.get('width', shape[1]),
-        )
-        if stated != shape and self.reduce_to is None:
-            raise ValueError(
-                f'{printable(path)} has the height and width '
-                f'{shape}, as its EXIF orientation turns it, not {stated} as '
-                'its entry says: correct the entry and its objects'
-            )
+        problem = size_problem(path, shape, results)
+        if problem and self.reduce_to is None:
+            raise ValueError(problem)
         results['img'] = img
         results['img_shape'] = results['ori_shape'] = shape
         results['oddities'] = header.oddities()
@@ -316,6 +308,27 @@ class LoadImage(LoadImageFromFile):
                 logger='current' if get_rank() == 0 else None,
                 level=logging.WARNING,
             )
+
+
+def size_problem(path: str, size: tuple[int, int], info: dict) -> str | None:
+    """Return what is wrong if an entry of COCO's format has another size.
+
+    Args:
+        path (str): The image.
+        size (tuple[int, int]): Its height and width when it is loaded.
+        info (dict): The entry, with ``height`` and ``width`` if it says them.
+
+    Returns:
+        str | None: What to correct, since boxes and masks are of this size.
+    """
+    stated = info.get('height', size[0]), info.get('width', size[1])
+    if stated == size:
+        return None
+    return (
+        f'{printable(path)} has the height and width {size}, turned as its '
+        f'EXIF orientation says, and not {stated} as in its entry: correct '
+        'the entry and its objects'
+    )
 
 
 def _unreadable(name: str, reason: object) -> OSError:

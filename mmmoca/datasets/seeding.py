@@ -60,6 +60,12 @@ def member_configs(dataset: dict) -> Iterator[dict]:
         yield from member_configs(part)
 
 
+def evenly_spaced_rows(number: int, total: int) -> list[int]:
+    """Return at most a number of rows out of a total, evenly spaced."""
+    number = min(number, total)
+    return np.linspace(0, total - 1, number).round().astype(int).tolist()
+
+
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
     """:class:`DefaultSampler` whose indices carry seeds.

@@ -160,16 +160,6 @@ def _bases_are_found() -> Iterator[None]:
         MODULE2PACKAGE['mmseg'] = name
 
 
-def load_config(
-    file: str | os.PathLike,
-    work_dir: str | None = None,
-    cfg_options: dict | Sequence[str] = (),
-    launcher: str = 'none',
-) -> Config:
-    """Read a config, an older name of :func:`read_run`."""
-    return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
-
-
 def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     """Write settings, then whole keys, which win over what follows."""
     kinds = settings_of(cfg)
@@ -231,7 +221,7 @@ def _validate_without_labels(cfg: Config) -> None:
     cfg.val_cfg = dict(type='mmmoca.NeighbourAgreementValLoop', **options)
     hooks = cfg.get('default_hooks') or {}
     checkpoints = hooks.get('checkpoint') or {}
-    if f'{checkpoints.get("save_best")}'.startswith('knn/'):
+    if 'knn/' in str(checkpoints.get('save_best')):
         checkpoints.save_best = 'agreement/neighbours'
 
 

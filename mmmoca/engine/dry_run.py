@@ -15,12 +15,13 @@ from mmmoca.datasets.look import Look
 from .hooks.look_hook import LookHook
 from .recipe import (
     complete_recipe,
+    count_iterations,
     likely_slips,
     run_size,
     scale_lr,
     training_set,
 )
-from .steps import unwrap_model
+from .steps import check_images_of_a_step, unwrap_model
 from .training import build_runner
 
 STEPS = 3
@@ -62,6 +63,16 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
     run = run_size(short, len(dataset))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    by_epoch = 'max_epochs' in cfg.train_cfg
+    codebook = short.model.get('codebook') or {}
+    check_images_of_a_step(
+        run.images,
+        run.batch // micro_batches,
+        count_iterations(short, run.images),
+        micro_batches,
+        by_epoch and not short.train_dataloader.get('drop_last'),
+        codebook.get('num_new_words', 1),
+    )
     iterations = (STEPS + 1) * micro_batches
     # The validation is built, for what it refuses, and never begins.
     short.train_cfg = dict(
@@ -75,8 +86,11 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     schedules = short.get('param_scheduler') or []
     for part in [schedules] if isinstance(schedules, dict) else schedules:
         # Of the length of the run, for what it refuses.
-        epochs = part.get('by_epoch', True) and cfg.train_cfg.get('max_epochs')
-        part.setdefault('end', epochs or run.steps * micro_batches)
+        epochs = by_epoch and part.get('by_epoch', True)
+        part.setdefault(
+            'end',
+            cfg.train_cfg.max_epochs if epochs else run.steps * micro_batches,
+        )
     hooks = short.get('default_hooks') or {}
     short.default_hooks = dict(hooks, checkpoint=None)
     short.resume, short.log_level = False, 'ERROR'

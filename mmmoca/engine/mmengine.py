@@ -16,9 +16,20 @@ def is_training(runner: Runner) -> bool:
     return isinstance(runner._train_loop, BaseLoop)
 
 
+class _Uncopied:
+    """Stands for an object where MMEngine copies the config that holds it."""
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+    def __deepcopy__(self, memo: dict) -> object:
+        return self.held
+
+
 def hand_over(runner: Runner, dataset: BaseDataset) -> None:
     """Let a run that has not begun read a training set that is built."""
-    runner._train_dataloader['dataset'] = dataset
+    # A copy would hold the list of millions of images twice.
+    runner._train_dataloader['dataset'] = _Uncopied(dataset)
 
 
 def resumes(runner: Runner) -> bool:
@@ -47,8 +58,13 @@ def micro_batches(wrapper: OptimWrapper) -> int:
 
 
 def built_loops(runner: Runner) -> list[BaseLoop]:
-    """Return the loops that a run has built; others are still configs."""
-    return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
+    """Return the loops that a run has built, and those within them.
+
+    Others are still configs.
+    """
+    loops = [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
+    parts = (x for loop in loops for x in vars(loop).values())
+    return loops + [x for x in parts if isinstance(x, BaseLoop)]
 
 
 def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
@@ -61,6 +77,8 @@ def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
                 if isinstance(part, DataLoader):
                     known = name != 'dataloader'
                     found[f'{role} bank' if known else role] = part
+                elif isinstance(part, BaseLoop):
+                    found[f'{role} {name}'] = part.dataloader
     return found
 
 

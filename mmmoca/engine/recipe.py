@@ -209,6 +209,20 @@ def training_set(cfg: Config) -> BaseDataset:
         return DATASETS.build(cfg.train_dataloader.dataset)
 
 
+def count_iterations(cfg: Config, images: int) -> int:
+    """Count the iterations of a run with a number of images."""
+    if (iterations := cfg.train_cfg.get('max_iters')) is not None:
+        return iterations
+    loader, processes = cfg.train_dataloader, started_processes(cfg)
+    # Other samplers round up, so that all processes have as many.
+    rounds_down = (loader.get('sampler') or {}).get('drop_last')
+    share = images // processes if rounds_down else -(-images // processes)
+    size = loader.batch_size
+    epoch = share // size if loader.get('drop_last') else -(-share // size)
+    epoch = min(epoch, loader.get('num_batch_per_epoch') or epoch)
+    return epoch * cfg.train_cfg.max_epochs
+
+
 def run_size(cfg: Config, images: int | None = None) -> RunSize:
     """Count images, batch and steps of the run that a config describes.
 
@@ -226,17 +240,7 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
     images = len(training_set(cfg)) if images is None else images
     batch = global_batch_size(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    iterations = cfg.train_cfg.get('max_iters')
-    if iterations is None:
-        loader, processes = cfg.train_dataloader, started_processes(cfg)
-        # Other samplers round up, so that all processes have as many.
-        rounds_down = (loader.get('sampler') or {}).get('drop_last')
-        share = images // processes if rounds_down else -(-images // processes)
-        size = loader.batch_size
-        epoch = share // size if loader.get('drop_last') else -(-share // size)
-        epoch = min(epoch, loader.get('num_batch_per_epoch') or epoch)
-        iterations = epoch * cfg.train_cfg.max_epochs
-    steps = iterations // micro_batches
+    steps = count_iterations(cfg, images) // micro_batches
     if not steps:
         raise ValueError(
             f'{images} images fill no step of {batch}: lower '

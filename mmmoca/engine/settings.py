@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from numbers import Integral, Real
 from operator import index
 from typing import Any, get_args, get_type_hints
@@ -63,7 +64,8 @@ def own_images(
         flip (float, optional): That it is flipped.
         solarize (float, optional): That the second view is solarised.
     """
-    _write(cfg.train_dataloader.dataset, data_root=data_root)
+    for part in _sets(cfg, 'train'):
+        _write(part, data_root=data_root)
     loop = cfg.val_cfg or {}
     _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
     _write(cfg.get('test_cfg') or {}, data_root=knn_root)
@@ -78,9 +80,9 @@ def own_images(
         ('solarize', 'Solarize', solarize),
     ):
         if probability is not None:
-            views = _views(cfg)
-            for view in views[1:] if name == 'Solarize' else views:
-                _write_probability(view, key, name, probability)
+            for views in _views(cfg):
+                for view in views[1:] if name == 'Solarize' else views:
+                    _write_probability(view, key, name, probability)
 
 
 def own_classes(
@@ -382,10 +384,12 @@ def _write_length(
     _write(cfg.get('train_dataloader'), batch_size=batch_size)
 
 
-def _views(cfg: Config) -> list[list[ConfigDict]]:
-    """Return the transforms of both views of pretraining."""
-    pipeline = cfg.train_dataloader.dataset.pipeline
-    return find_part(pipeline, 'MultiView').transforms
+def _views(cfg: Config) -> list[list[list[ConfigDict]]]:
+    """Return the transforms of both views of each set of pretraining."""
+    return [
+        find_part(part.pipeline, 'MultiView').transforms
+        for part in _sets(cfg, 'train')
+    ]
 
 
 def _write_probability(
@@ -407,12 +411,13 @@ def _write_views(cfg: Config, img_size: int) -> None:
     # A seventh of the rows on each edge, as the paper's 2 of 14.
     patch = max(to_2tuple(cfg.model.backbone.patch_size))
     cfg.model.codebook.border = round(img_size / patch / 7)
-    for step in cfg.train_dataloader.dataset.pipeline:
-        if str(step.type).endswith('LoadImage'):
-            # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller than
-            # a view.
-            step.reduce_to = math.ceil(img_size / 0.15**0.5)
-    for view in _views(cfg):
+    for part in _sets(cfg, 'train'):
+        for step in part.pipeline:
+            if str(step.type).endswith('LoadImage'):
+                # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller
+                # than a view.
+                step.reduce_to = math.ceil(img_size / 0.15**0.5)
+    for view in chain.from_iterable(_views(cfg)):
         find_part(view, 'RandomResizedCrop').scale = img_size
     for part in _sets(cfg, 'val', 'test'):
         _resize(part.pipeline, img_size)

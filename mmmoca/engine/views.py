@@ -3,6 +3,14 @@
 
 import copy
 
+# Keys of a loader that a validation does not take.
+_OF_TRAINING = (
+    'batch_sampler',
+    'drop_last',
+    'num_batch_per_epoch',
+    'persistent_workers',
+)
+
 
 def views_loader(training: dict, num_images: int | None = None) -> dict:
     """Configure a loader of some training images, in the views of training.
@@ -18,7 +26,7 @@ def views_loader(training: dict, num_images: int | None = None) -> dict:
     loader = {
         key: copy.deepcopy(value)
         for key, value in training.items()
-        if key not in ('batch_sampler', 'drop_last', 'persistent_workers')
+        if key not in _OF_TRAINING
     }
     images = loader['dataset']
     while 'dataset' in images or 'datasets' in images:  # a wrapper

@@ -19,7 +19,7 @@ class FeatureShard(NamedTuple):
     Attributes:
         ids (Tensor): Index of each row's image, int64, (n,), on the CPU.
         feats (Tensor): Their features, (n, D), where the model is.
-        labels (Tensor): Their class labels, int64, (n,), on the CPU; (0,) if
+        labels (Tensor): Their class labels, int64, (n,), on the CPU; -1 if
             they have none.
     """
 

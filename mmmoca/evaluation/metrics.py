@@ -88,6 +88,11 @@ class ImageMetric(BaseMetric):
 TOP5_FROM = 10
 
 
+def top_accuracies(num_classes: int) -> tuple[int, ...]:
+    """Return the numbers of guesses that are judged: 1, and perhaps 5."""
+    return (1, 5) if num_classes >= TOP5_FROM else (1,)
+
+
 @METRICS.register_module()
 class KNNAccuracy(ImageMetric):
     """Top-1 and top-5 accuracy, in percent, of every (k, temperature).
@@ -110,10 +115,9 @@ class KNNAccuracy(ImageMetric):
     def record(self, sample: dict) -> dict[str, bool]:
         """Metric name -> whether the prediction is right."""
         truth = int(sample['gt_label'])
-        tops = (1, 5) if sample['num_classes'] >= TOP5_FROM else (1,)
         return {
             f'top{top}_{name}': truth in labels[:top]
-            for top in tops
+            for top in top_accuracies(sample['num_classes'])
             for name, labels in sample['knn_pred'].items()
         }
 
@@ -202,7 +206,7 @@ class LinearProbeAccuracy(ImageMetric):
         print_log(f'top-1 by base learning rate: {accuracies}', 'current')
         places = places[~held_out] if held_out.any() else places
         metrics = dict(top1=float(100.0 * (places[:, best] < 1).mean()))
-        if self._num_classes >= TOP5_FROM:
+        if 5 in top_accuracies(self._num_classes):
             metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
         return metrics | dict(base_lr=self._base_lrs[best], head=best)
 

@@ -15,7 +15,10 @@ from mmmoca.datasets.look import look_at
 from mmmoca.datasets.look.images import image_facts
 from mmmoca.datasets.look.masks import mask_facts
 
+from ..helpers.runs import OWN_CONFIG
+
 OTHERS = 'broken', 'notes'
+
 RNG = np.random.default_rng(0)
 
 
@@ -121,6 +124,24 @@ def test_doors_without_a_run(photos):
     assert not look.odd and not look.wrong
     with pytest.raises(FileNotFoundError, match='no_such_place'):
         mmmoca.look('no_such_place')
+    (images,) = mmmoca.look(OWN_CONFIG, dict(data_root=photos)).sections
+    assert images.columns[1:] == ['train']  # without labels no others exist
+
+
+def test_an_image_of_another_size_is_said_once(tmp_path):
+    """As that of an entry in COCO's format; labels may be lists."""
+    draw().save(tmp_path / 'a.png')
+    info = dict(img_path=str(tmp_path / 'a.png'), gt_label=[0, 1])
+    dataset = BaseDataset(
+        metainfo=dict(classes=('a', 'b')),
+        pipeline=[dict(type='mmmoca.LoadImage')],
+        lazy_init=True,
+    )
+    dataset.load_data_list = lambda: [dict(info, height=60, width=40)]
+    dataset.full_init()
+    look = look_at(dict(train=dataset))
+    assert len(look.wrong) == 1 and 'a.png' in look.wrong[0]
+    assert not look.odd
 
 
 def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):

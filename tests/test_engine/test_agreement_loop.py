@@ -42,7 +42,8 @@ def agreement_of(views, k):
 @pytest.mark.slow
 def test_without_labels(images, tmp_path):
     """It is the number of the training's own views, the same each time."""
-    runner = run(own_config(images, tmp_path, **SHORT))
+    best = {'default_hooks.checkpoint.save_best': ['knn/top1_k20']}
+    runner = run(own_config(images, tmp_path, **SHORT, **best))
     found = {
         name: runner.message_hub.get_scalar(LOGGED.format(name)).data[0]
         for name in ('neighbours', 'untrained', 'raw_pixels')
@@ -75,6 +76,7 @@ def test_can_be_left_out(images):
 def test_takes_the_first_set_of_a_wrapper(images, wrap):
     cfg = own_config(images)
     plain = views_loader(cfg.train_dataloader)
+    cfg.train_dataloader.num_batch_per_epoch = 3
     cfg.train_dataloader.dataset = wrap(cfg.train_dataloader.dataset)
     assert views_loader(cfg.train_dataloader) == plain
 

@@ -14,8 +14,16 @@ from mmmoca.checkpoints.fit import check_fit
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.config import read_run
 from mmmoca.engine.dry_run import dry_run
-from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
-from mmmoca.engine.training import run
+from mmmoca.engine.mmengine import built_loops, loaders_by_role
+from mmmoca.engine.recipe import (
+    RunSize,
+    likely_slips,
+    recipe_numbers,
+    run_size,
+    scale_lr,
+    training_set,
+)
+from mmmoca.engine.training import build_runner, run
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
 from ..helpers.runs import OWN_CONFIG, own_config
@@ -116,7 +124,7 @@ def test_tiny_follows_the_same_rules(root):
     assert written == expected | {LR: pytest.approx(1e-3 / 2)}
 
 
-def test_size_and_views_have_names(root):
+def test_size_and_views_have_names(root, tmp_path):
     """Crops, positions and the border follow; probabilities are set."""
     own = [f'data_root={root}/train', f'knn_root={root}', 'img_size=160']
     own += ['flip=0', 'jitter=0.25', 'solarize=0']
@@ -139,11 +147,19 @@ def test_size_and_views_have_names(root):
     for view in multi.transforms:
         assert (view[1].prob, view[-1].prob) == (0.25, 0)
     assert multi.transforms[1][4].prob == 0
+    wrapped = tmp_path / 'wrapped.py'
+    wrapped.write_text(
+        f"_base_ = '{CONFIG}'\nimages = _base_.train_dataloader.dataset\n"
+        'train_dataloader = dict(dataset=dict(_delete_=True, '
+        "type='RepeatDataset', times=2, dataset=images))\n"
+    )
+    repeated = read_run(wrapped, own).train_dataloader.dataset
+    assert repeated.dataset == read_run(CONFIG, own).train_dataloader.dataset
 
 
 @pytest.mark.slow
 def test_a_run_of_other_numbers(root, tmp_path, capsys):
-    """Warnings of a rate and of words; labelled images switch k-NN on."""
+    """A warning of words; labelled images switch k-NN on."""
     options = {
         LR: 1e-3,
         'model.codebook.num_words': 64,
@@ -158,9 +174,21 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     # The number without labels is measured, too.
     assert 'val/agreement/neighbours' in runner.message_hub.log_scalars
     printed = capsys.readouterr().out
-    assert '2048 images' in printed
+    assert '--auto-scale-lr' not in printed  # the rate is the user's
     assert '36 of the 64 words' in printed
     assert list(tmp_path.glob('best_knn_top1_k20_epoch_*.pth'))
+
+
+def test_all_loaders_of_a_run_are_known(root):
+    """That of a validation within another, too; no data set is copied."""
+    cfg = own_config(root, knn_root=str(root))
+    complete_recipe(cfg)
+    dataset = training_set(cfg)
+    runner = build_runner(cfg, dataset)
+    assert runner.train_loop.dataloader.dataset is dataset
+    agreement = runner.val_loop.agreement
+    assert agreement in built_loops(runner)
+    assert agreement.dataloader in loaders_by_role(runner).values()
 
 
 @pytest.mark.parametrize(
@@ -173,11 +201,13 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     assert scale_lr(cfg) == {}
     cfg.train_dataloader.batch_size = 4
     cfg.optim_wrapper.accumulative_counts = 3
+    (slip,) = likely_slips(cfg)
+    assert f'{3 * images}' in slip
     cfg.auto_scale_lr.enable = True
     lr = pytest.approx(2e-3 * 3 * images / 32, rel=1e-12)
     assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
-    assert scale_lr(cfg) == {}  # once
+    assert scale_lr(cfg) == {} and not likely_slips(cfg)  # once
 
 
 @pytest.mark.slow

@@ -166,6 +166,7 @@ NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
 PLACE = 'train_dataloader.dataset.data_root'
 LR = 'optim_wrapper.optimizer.lr'
 WORDS = 'model.codebook.num_words'
+NEW = 'model.codebook.num_new_words'
 REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
@@ -203,6 +204,9 @@ REFUSED = [
     (rehearsal, ('query_cut',), {}, (OSError, BAD), 'class_0/1.jpg'),
     (rehearsal, ('bank_cut',), {}, (OSError, BAD), 'class_1/2.jpg'),
     (rehearsal, (), {'param_scheduler.warmup': 9}, BAD, 'warmup'),
+    (rehearsal, (), {NEW: 9, 'train_dataloader.drop_last': False,
+                     'batch_size': 9}, BAD,
+     'num_new_words'),
     (knn, (), dict(bank=dict(with_label=False)), BAD, 'label'),
     (knn, (), dict(query=dict(with_label=False)), BAD, 'val'),
     (knn, (), dict(bank=dict(sampler=dict(type='InfiniteSampler'))),

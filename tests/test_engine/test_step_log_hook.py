@@ -81,6 +81,10 @@ def test_a_collapse_is_said_once(root):
     first, second = (text for text in texts if 'collapse' in text)
     assert 'iteration 4: ' in first and 'image_information' in first
     assert 'iteration 5: ' in second and 'msd' in second
+    # A resumed run knows the highest from the message hub.
+    resumed = StepLogHook()
+    resumed.before_train(runner)
+    assert resumed._highest_information == 1
 
 
 def test_non_finite_step_stops_the_run(root):

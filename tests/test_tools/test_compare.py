@@ -2,6 +2,7 @@
 """Comparing checkpoints on scikit-learn's digits."""
 
 import json
+import random
 import re
 import shutil
 from argparse import ArgumentTypeError
@@ -110,7 +111,9 @@ def test_images_without_labels(tool, files, tmp_path):
     (tmp_path / '7.png').write_text('none')
     file, digits = files / 'mmmoca.pth', files / 'digits' / 'val'
     encoder = mmmoca.load(file, num_heads=HEADS, device='cpu')
+    before = random.getstate(), torch.get_rng_state().tolist()
     found = evaluate_unlabelled(encoder, tmp_path, num_workers=0)
+    assert before == (random.getstate(), torch.get_rng_state().tolist())
     assert found == dict(agreement=pytest.approx(100), unreadable=1)
     line = file, '--images', digits, '--num-heads', HEADS, '--num-workers', 2
     tool.main([*map(str, line), '--out-dir', f'{tmp_path}/out'])

@@ -9,7 +9,6 @@ does for Cityscapes (appendix on evaluation protocols).
 import argparse
 import json
 import os
-import re
 import shlex
 import signal
 import statistics
@@ -133,10 +132,6 @@ def _train(
         signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
     status = run.returncode
-    # torchrun has a status of its own, and prints that of the processes.
-    printed = re.findall(r'exitcode *: (\d+)', run.stderr)
-    if args.gpus > 1 and str(os.EX_DATAERR) in printed:
-        status = os.EX_DATAERR
     if stopped or status == os.EX_TEMPFAIL:
         print('The sweep was stopped: the same command goes on.')
         sys.exit(os.EX_TEMPFAIL)

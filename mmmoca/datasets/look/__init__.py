@@ -29,7 +29,7 @@ def look_at(
     Returns:
         Look: Its tables, what stands out, and what is certainly wrong.
     """
-    seconds = SECONDS / len(sets)
+    seconds = SECONDS / max(1, len(sets))
     images = {
         role: image_facts(dataset, pixels, seconds)
         for role, dataset in sets.items()

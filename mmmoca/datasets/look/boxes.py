@@ -68,6 +68,10 @@ class BoxFacts:
         self.left_out[why].append(one['id'])
         return False
 
+    def forget_objects(self) -> None:
+        """Free what told objects that are there twice, after the last one."""
+        self._seen = set()
+
     def totals(self) -> Counter[str]:
         """Return the counts of all classes together."""
         return sum(self.classes.values(), Counter())

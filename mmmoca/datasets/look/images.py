@@ -19,6 +19,7 @@ from ..band_loading import LoadBands
 from ..file_endings import counted
 from ..headers import read_header
 from ..image_set import strict_loader
+from ..loading import size_problem
 from ..seeding import members
 from .report import Section
 
@@ -107,17 +108,15 @@ class ImageFacts:
         swapped = turns and header.orientation > 4
         size = header.size[::-1] if swapped else header.size
         self.sizes.append(size)
-        stated = info.get('height', size[0]), info.get('width', size[1])
-        if stated != size:
-            self.wrong.append(
-                f'{printable(path)} has the height and width {size}, as its '
-                f'EXIF orientation turns it, not {stated} as its entry says'
-            )
+        if problem := size_problem(path, size, info):
+            self.wrong.append(problem)
         return header.oddities()
 
     def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""
-        img = np.atleast_3d(load(dict(info))['img']).astype(np.float64)
+        # Without the size that its entry says, see `add_file`.
+        img = load(dict(img_path=info['img_path']))['img']
+        img = np.atleast_3d(img).astype(np.float64)
         new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
         if new.shape[1] == 3:
             same = img == img[..., :1]
@@ -257,9 +256,10 @@ def _classes(part: Any) -> Counter[str]:
     found = Counter({str(name): 0 for name in names})
     for index in range(number):
         label = part.get_data_info(index)['gt_label']
-        if isinstance(label, int | np.integer):
-            known = 0 <= label < len(names)
-            found[str(names[label]) if known else f'{label}'] += 1
+        if not isinstance(label, int | np.integer):
+            return Counter()  # of several classes
+        known = 0 <= label < len(names)
+        found[str(names[label]) if known else f'{label}'] += 1
     return found
 
 

@@ -19,6 +19,7 @@ from ..file_endings import counted
 from ..headers import open_image, read_header
 from ..image_set import strict_loader
 from ..masks import read_labels
+from ..seeding import evenly_spaced_rows
 from .report import Section
 
 MASKS = 200  # that are read, evenly spaced
@@ -82,21 +83,19 @@ class MaskFacts:
         return lines
 
 
-def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
+def mask_facts(dataset: BaseDataset) -> MaskFacts:
     """Look at the masks of a data set, which has to fit its images.
 
     Args:
         dataset (BaseDataset): Of mmsegmentation's kind, not a wrapper. The
             first ``Load...`` of its pipeline is that of the images.
-        most (int): How many masks are read, evenly spaced.
 
     Returns:
         MaskFacts: See there.
     """
     facts = MaskFacts(dataset.metainfo['classes'])
-    number = min(most, len(dataset))
     ids: set[int] = set()
-    for index in np.linspace(0, len(dataset) - 1, number).astype(int):
+    for index in evenly_spaced_rows(MASKS, len(dataset)):
         info = dataset.get_data_info(index)
         if 'seg_map_path' in info:
             try:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmmoca.engine.mmengine import micro_batches
 from mmmoca.engine.steps import (
+    check_images_of_a_step,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -68,25 +69,14 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
-        # The last step may have fewer micro-batches, and any step may take
-        # the last batch of an epoch, which is not full, once an epoch.
-        whole = micro_batches(runner.optim_wrapper)
-        count = runner.max_iters % whole or whole
-        images = count * batch
-        if not (loader.batch_sampler.drop_last or endless):
-            epochs = -(-count // len(loader))
-            images -= epochs * (-len(loader.dataset) % batch)
-        if images < needed:
-            remedy = 'take a larger batch, or fewer new words'
-            if batch >= needed:
-                remedy += (
-                    ', write drop_last=True in the train_dataloader, or '
-                    'iterations that are a multiple of accumulative_counts'
-                )
-            raise ValueError(
-                f'a step can have as few as {images} images, too few for '
-                f'num_new_words={needed}: {remedy}'
-            )
+        check_images_of_a_step(
+            len(loader.dataset),
+            batch,
+            runner.max_iters,
+            micro_batches(runner.optim_wrapper),
+            not (loader.batch_sampler.drop_last or endless),
+            needed,
+        )
 
     def after_train_iter(
         self, runner: Runner, *_, outputs: dict, **__

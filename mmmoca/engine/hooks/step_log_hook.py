@@ -79,6 +79,12 @@ class StepLogHook(Hook):
                         f'in default_hooks or custom_hooks, and has {count}'
                     )
 
+    def before_train(self, runner: Runner) -> None:
+        """Go on from the highest ``image_information`` of a resumed run."""
+        logged = runner.message_hub.log_scalars.get('train/image_information')
+        if logged is not None:
+            self._highest_information = float(logged.max())
+
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:

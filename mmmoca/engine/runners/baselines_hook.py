@@ -4,7 +4,7 @@
 from typing import NamedTuple
 
 from mmengine.hooks import Hook
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.mmengine import has_loaded, resumes
@@ -49,7 +49,10 @@ class BaselinesHook(Hook):
         """Measure it, unless the run is resumed or never validates."""
         # One that was stopped before its first step is resumed, too.
         goes_on = resumes(runner) and has_loaded(runner)
-        if goes_on or runner.train_loop.val_begin > runner.max_iters:
+        loop = runner.train_loop
+        by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        end = loop.max_epochs if by_epoch else loop.max_iters
+        if goes_on or loop.val_begin > end:
             return
         loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
         start = 'start' if loads else 'untrained'

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import class_label, class_names
+from mmmoca.evaluation.metrics import top_accuracies
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
@@ -82,9 +83,8 @@ class KNNValLoop(FeatureLoop):
             labels = (class_label(info, 'bank') for info in infos)
             if len([*islice(groupby(labels), 2)]) < 2:
                 raise ValueError(ONE_CLASS)
-        names = [
-            f'knn/top{n}_{s}' for s, _, _ in self.settings for n in (1, 5)
-        ]
+        tops = top_accuracies(len(class_names(self.labelled)))
+        names = [f'knn/top{n}_{s}' for s, _, _ in self.settings for n in tops]
         for hook in self.runner.hooks:
             for best in getattr(hook, 'save_best', None) or ():
                 if best.startswith('knn/') and best not in names:
@@ -128,6 +128,9 @@ class KNNValLoop(FeatureLoop):
 @LOOPS.register_module()
 class KNNTestLoop(KNNValLoop):
     """:class:`KNNValLoop` for ``test_cfg``, with the same arguments.
+
+    ``baselines`` and ``agreement`` are those of a training: a test that has
+    them of its ``val_cfg`` leaves them out.
 
     It logs the accuracies of :class:`KNNAccuracy` as a table, too.
     """
