@@ -15,6 +15,7 @@ from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.engine.config import read_run
 from mmmoca.engine.segmentation_check import check_files, unread_sets
+from mmmoca.engine.settings import stage_loaders
 from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.shipped import find_config
 
@@ -65,15 +66,11 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     if 'NeighbourAgreement' in str((cfg.get('val_cfg') or {}).get('type')):
         roles = ('train',)  # which the validation takes, and no others exist
     for role in roles:
-        loop = cfg.get(f'{role}_cfg') or {}
-        for name, loader in (
-            (role, cfg.get(f'{role}_dataloader')),
-            (f'{role} bank', loop.get('bank_dataloader')),
-        ):
-            if loader:
-                moved: Any = with_data_root(loader, loop.get('data_root'))
-                if moved['dataset'] not in loaders.values():
-                    loaders[name] = moved['dataset']
+        root = (cfg.get(f'{role}_cfg') or {}).get('data_root')
+        for name, loader in stage_loaders(cfg, role).items():
+            moved: Any = with_data_root(loader, root)
+            if moved['dataset'] not in loaders.values():
+                loaders[name] = moved['dataset']
     sets = {}
     scope = cfg.get('default_scope', 'mmpretrain')
     with DefaultScope.overwrite_default_scope(scope):

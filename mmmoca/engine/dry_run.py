@@ -14,6 +14,7 @@ from mmmoca.datasets.look import Look
 
 from .hooks.look_hook import LookHook
 from .recipe import (
+    RunSize,
     complete_recipe,
     count_iterations,
     likely_slips,
@@ -62,42 +63,12 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
     run = run_size(short, len(dataset))
-    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    by_epoch = 'max_epochs' in cfg.train_cfg
-    codebook = short.model.get('codebook') or {}
-    check_images_of_a_step(
-        run.images,
-        run.batch // micro_batches,
-        count_iterations(short, run.images),
-        micro_batches,
-        by_epoch and not short.train_dataloader.get('drop_last'),
-        codebook.get('num_new_words', 1),
-    )
-    iterations = (STEPS + 1) * micro_batches
-    # The validation is built, for what it refuses, and never begins.
-    short.train_cfg = dict(
-        type='IterBasedTrainLoop',
-        max_iters=iterations,
-        val_begin=iterations + 1,
-    )
-    for part in ('cfg', 'dataloader', 'evaluator'):
-        short[f'test_{part}'] = None
-    short.visualizer = None
-    schedules = short.get('param_scheduler') or []
-    for part in [schedules] if isinstance(schedules, dict) else schedules:
-        # Of the length of the run, for what it refuses.
-        epochs = by_epoch and part.get('by_epoch', True)
-        part.setdefault(
-            'end',
-            cfg.train_cfg.max_epochs if epochs else run.steps * micro_batches,
-        )
-    hooks = short.get('default_hooks') or {}
-    short.default_hooks = dict(hooks, checkpoint=None)
-    short.resume, short.log_level = False, 'ERROR'
+    _shorten(short, run)
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short, dataset)
         runner.register_hook(_WaitHook())
         runner.train()
+    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
     seconds = micro_batches * median(times[micro_batches:])
@@ -135,6 +106,37 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     report |= {key: f'{value:g}' for key, value in numbers.items()}
     hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
     return report, hooks[0].look if hooks else None
+
+
+def _shorten(cfg: Config, run: RunSize) -> None:
+    """Let a run take a few steps, and refuse what the whole run would."""
+    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    epochs = cfg.train_cfg.get('max_epochs')
+    codebook = cfg.model.get('codebook') or {}
+    check_images_of_a_step(
+        run.images,
+        run.batch // micro_batches,
+        count_iterations(cfg, run.images),
+        micro_batches,
+        bool(epochs and not cfg.train_dataloader.get('drop_last')),
+        codebook.get('num_new_words', 1),
+    )
+    schedules = cfg.get('param_scheduler') or []
+    for part in [schedules] if isinstance(schedules, dict) else schedules:
+        length = epochs if part.get('by_epoch', True) else None
+        part.setdefault('end', length or run.steps * micro_batches)
+    iterations = (STEPS + 1) * micro_batches
+    # The validation is built, for what it refuses, and never begins.
+    cfg.train_cfg = dict(
+        type='IterBasedTrainLoop',
+        max_iters=iterations,
+        val_begin=iterations + 1,
+    )
+    for part in ('cfg', 'dataloader', 'evaluator'):
+        cfg[f'test_{part}'] = None
+    hooks = cfg.get('default_hooks') or {}
+    cfg.default_hooks = dict(hooks, checkpoint=None)
+    cfg.visualizer, cfg.resume, cfg.log_level = None, False, 'ERROR'
 
 
 def _rates(groups: list[dict]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
+from .settings import stage_loaders
+
 _PATHS = 'img_path', 'seg_map_path'
 
 
@@ -31,20 +33,15 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     classes. Every image and mask must exist.
 
     Args:
-        cfg (Config): The config. One of another ``default_scope`` than
-            'mmseg' has nothing to check.
+        cfg (Config): The config, of mmsegmentation's scope.
         stages (Iterable[str]): 'train', 'val' or 'test', what is run.
 
     Raises:
         ValueError: Says what to write instead.
     """
-    if cfg.get('default_scope') != 'mmseg':
-        return
     _check_frozen(cfg.model)
     for stage in stages:
-        loop = cfg.get(f'{stage}_cfg') or {}
-        loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
-        for loader in filter(None, loaders):
+        for loader in stage_loaders(cfg, stage).values():
             for dataset in unread_sets(loader.dataset):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)

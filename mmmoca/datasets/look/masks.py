@@ -83,19 +83,20 @@ class MaskFacts:
         return lines
 
 
-def mask_facts(dataset: BaseDataset) -> MaskFacts:
+def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     """Look at the masks of a data set, which has to fit its images.
 
     Args:
         dataset (BaseDataset): Of mmsegmentation's kind, not a wrapper. The
             first ``Load...`` of its pipeline is that of the images.
+        most (int): How many masks are read, evenly spaced.
 
     Returns:
         MaskFacts: See there.
     """
     facts = MaskFacts(dataset.metainfo['classes'])
     ids: set[int] = set()
-    for index in evenly_spaced_rows(MASKS, len(dataset)):
+    for index in evenly_spaced_rows(most, len(dataset)):
         info = dataset.get_data_info(index)
         if 'seg_map_path' in info:
             try:
