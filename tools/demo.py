@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / 'configs' / 'demo'
 TEXTURES = CONFIGS / 'moca_vit-tiny_textures.py'
 OWN_IMAGES = CONFIGS / 'moca_vit-tiny_own-images.py'
-BATCH_SIZE, MAX_IMAGES = 32, 5000
+BATCH_SIZE, MAX_IMAGES = 32, 5000  # of a step of the textures; of --data
 # Names of the scalars of a run.
 KNN_NAMES = {
     'raw pixels': 'knn/raw_pixels_k20',
@@ -58,7 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
         '--iters',
         type=positive_integer,
         default=1400,
-        help='training steps, of --data rounded to whole epochs',
+        help='training steps of 32 images; of --data as many images, rounded '
+        'to whole epochs, in steps of 16',
     )
     return parser
 

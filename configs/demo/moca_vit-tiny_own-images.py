@@ -15,6 +15,9 @@ for view in train_pipeline[2].transforms:
     view[1].transforms[0].update(saturation=0.2, hue=0.1)
     view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
 train_dataloader = dict(
+    # In the same minutes 16 learn more than 8 or 32 images a step:
+    # docs/benchmarks/own_images.md.
+    batch_size=16,
     sampler=dict(infinite=False),
     dataset=dict(
         data_root='data/images/', data_prefix='', pipeline=train_pipeline

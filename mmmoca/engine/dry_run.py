@@ -90,8 +90,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     }
     if cfg.get('settings') == 'own_images' and run.steps < SHORT:
         report['half of the images a step'] = (
-            f'{2 * run.steps} steps, from which a short run learns more '
-            '(docs/benchmarks/own_images.md)'
+            f'{2 * run.steps} steps, which learn more from the same images '
+            'and take longer (docs/benchmarks/own_images.md)'
         )
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
