@@ -169,17 +169,13 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     # A config file may use the settings that it inherits.
     given = {key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))}
     whole = {}
-    is_text = not isinstance(options, dict)
-    pairs = (
-        (text.split('=', 1) for text in options)
-        if is_text
-        else options.items()
-    )
-    for key, value in pairs:
+    as_text = not isinstance(options, dict)
+    if as_text:
+        options = dict(text.split('=', 1) for text in options)
+    for key, value in options.items():
         if key in kinds:
-            given[key] = (
-                read_setting(key, kinds[key], value) if is_text else value
-            )
+            kind = kinds[key]
+            given[key] = read_setting(key, kind, value) if as_text else value
         elif (name := key.split('.')[0]) not in known:
             near = keys_named(cfg, key) or difflib.get_close_matches(
                 name, [*kinds, *known], 1
@@ -191,7 +187,7 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
                 f'optim_wrapper.optimizer.lr{short}'
             )
         else:
-            whole[key] = read_option(cfg, key, value) if is_text else value
+            whole[key] = read_option(cfg, key, value) if as_text else value
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
     if given:

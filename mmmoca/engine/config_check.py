@@ -19,7 +19,7 @@ from mmengine.config import Config
 
 from mmmoca.messages import listed
 
-from .options import keys_named
+from .options import keys_named, parts_of
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all
@@ -75,7 +75,18 @@ def check_config(cfg: Config) -> None:
         ValueError: Lists all problems by their keys.
     """
     settings = cfg.to_dict()
-    known = {*RUN_KEYS, *settings_of(cfg)}
+    problems = [
+        *_misspelt(settings, {*RUN_KEYS, *settings_of(cfg)}),
+        *_problems(settings, ''),
+        *_wrong_schedules(settings),
+        *_wrong_images(settings),
+    ]
+    if problems:
+        raise ValueError('; '.join(problems))
+
+
+def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
+    """Yield the keys at the top level that are near to known ones."""
     # A variable that computes others is of another kind than the key.
     pairs = [
         (name, key)
@@ -83,35 +94,39 @@ def check_config(cfg: Config) -> None:
         for name in known
         if type(settings[key]) is type(settings.get(name, settings[key]))
     ]
-    problems = [*_slips(pairs, '')]
-    problems += _problems(settings, '')
-    loop = settings.get('train_cfg') or {}
-    schedules = settings.get('param_scheduler') or []
-    for schedule in [schedules] if isinstance(schedules, dict) else schedules:
-        by_epoch = 'end' not in schedule and schedule.get('by_epoch', True)
-        if by_epoch and 'IterBased' in str(loop):
-            problems.append(
+    yield from _slips(pairs, '')
+
+
+def _wrong_schedules(settings: dict) -> Iterator[str]:
+    """Yield what is wrong with the schedules, if epochs are not counted."""
+    if 'IterBased' not in str(settings.get('train_cfg')):
+        return
+    for schedule in parts_of(settings.get('param_scheduler')):
+        if 'end' not in schedule and schedule.get('by_epoch', True):
+            yield (
                 'param_scheduler.by_epoch: must be False for train_cfg.type='
                 'IterBasedTrainLoop, or the schedule ends after one epoch'
             )
-    normalise = (settings.get('model') or {}).get('data_preprocessor')
-    normalise = normalise or settings.get('data_preprocessor') or {}
+
+
+def _wrong_images(settings: dict) -> Iterator[str]:
+    """Yield what does not fit images, or masks, of 8 bits."""
+    model = settings.get('model') or {}
     loader = str([settings.get(f'{s}_dataloader') for s in ('train', 'test')])
     if re.search('LoadImage', loader) and not _OTHER_SCALE.search(loader):
-        mean, std = normalise.get('mean'), normalise.get('std')
-        problem = wrong_scale(mean, std)
-        problems += [f'model.data_preprocessor: {problem}'] * bool(problem)
+        normalise = model.get('data_preprocessor')
+        normalise = normalise or settings.get('data_preprocessor') or {}
+        problem = wrong_scale(normalise.get('mean'), normalise.get('std'))
+        if problem:
+            yield f'model.data_preprocessor: {problem}'
     if _MASKS.search(loader):
-        heads = (settings.get('model') or {}).get('decode_head') or ()
-        for head in [heads] if isinstance(heads, dict) else heads:
-            if (head.get('num_classes') or 0) > 255:
-                problems.append(
-                    f'model.decode_head.num_classes={head["num_classes"]}: '
-                    'must be at most 255, as mmseg.LoadAnnotations reads 8 '
-                    'bits, of which 255 is left out'
+        for head in parts_of(model.get('decode_head')):
+            if (number := head.get('num_classes') or 0) > 255:
+                yield (
+                    f'model.decode_head.num_classes={number}: must be at most '
+                    '255, as mmseg.LoadAnnotations reads 8 bits, of which 255 '
+                    'is left out'
                 )
-    if problems:
-        raise ValueError('; '.join(problems))
 
 
 def unread_variables(cfg: Config) -> str | None:

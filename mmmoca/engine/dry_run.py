@@ -13,6 +13,7 @@ from mmengine.hooks import Hook
 from mmmoca.datasets.look import Look
 
 from .hooks.look_hook import LookHook
+from .options import parts_of
 from .recipe import (
     RunSize,
     complete_recipe,
@@ -121,8 +122,7 @@ def _shorten(cfg: Config, run: RunSize) -> None:
         bool(epochs and not cfg.train_dataloader.get('drop_last')),
         codebook.get('num_new_words', 1),
     )
-    schedules = cfg.get('param_scheduler') or []
-    for part in [schedules] if isinstance(schedules, dict) else schedules:
+    for part in parts_of(cfg.get('param_scheduler')):
         length = epochs if part.get('by_epoch', True) else None
         part.setdefault('end', length or run.steps * micro_batches)
     iterations = (STEPS + 1) * micro_batches

@@ -20,6 +20,7 @@ from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
+from .options import parts_of
 from .settings import stage_loaders
 
 _PATHS = 'img_path', 'seg_map_path'
@@ -104,8 +105,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
     """Refuse heads with another number of classes, and a softmax of one."""
     found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
-        heads = model.get(name) or []
-        for head in [heads] if isinstance(heads, dict) else heads:
+        for head in parts_of(model.get(name)):
             if head.get('num_classes', found) != found:
                 raise ValueError(
                     f'the data set {dataset.data_root} has {found} classes: '
