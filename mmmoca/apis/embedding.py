@@ -145,9 +145,8 @@ def embed_to_file(
         )
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
-            for batch, embeddings, errors in islice(
-                stream, -(-len(span) // batch_size)
-            ):
+            batches = islice(stream, -(-len(span) // batch_size))
+            for batch, embeddings, errors in batches:
                 refuse(errors, skip_unreadable)
                 good = [i for i in range(len(batch)) if i not in errors]
                 if good:
