@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -146,12 +146,7 @@ def embed_to_file(
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
             batches = islice(stream, -(-len(span) // batch_size))
-            for batch, embeddings, errors in batches:
-                refuse(errors, skip_unreadable)
-                good = [i for i in range(len(batch)) if i not in errors]
-                if good:
-                    places = batch.start - span.start + np.array(good)
-                    rows[places] = embeddings.pick(feature).numpy()
+            _fill(rows, span, batches, feature, skip_unreadable)
             with atomic_write(part) as temporary:
                 np.save(temporary, rows)
             done += len(span)
@@ -164,6 +159,31 @@ def embed_to_file(
         shutil.rmtree(folder)
     barrier()
     return _accept(json.loads(record.read_text()), skip_unreadable)
+
+
+def _fill(
+    rows: np.ndarray,
+    span: range,
+    batches: Iterable[tuple],
+    feature: str,
+    skip_unreadable: bool,
+) -> None:
+    """Write the features of a part's images into their rows.
+
+    Args:
+        rows (np.ndarray): (len(span), D). Those of images that cannot be read
+            keep what they have.
+        span (range): The images.
+        batches (Iterable[tuple]): Of :meth:`Encoder.stream`.
+        feature (str): See :meth:`Embeddings.pick`.
+        skip_unreadable (bool): Raise no error for such images.
+    """
+    for batch, embeddings, errors in batches:
+        refuse(errors, skip_unreadable)
+        good = [i for i in range(len(batch)) if i not in errors]
+        if good:
+            places = batch.start - span.start + np.array(good)
+            rows[places] = embeddings.pick(feature).numpy()
 
 
 def _check_arguments(out: Path, feature: str, batch_size: int) -> None:

@@ -28,6 +28,7 @@ from .training import build_runner
 
 STEPS = 3
 SHORT = 10_000  # steps of a run whose batches may be too large
+BEST_BATCH = 16  # of short runs: docs/benchmarks/own_images.md
 
 
 def wait_for_device() -> None:
@@ -87,12 +88,13 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         **({'note': '; '.join(slips)} if slips else {}),
         'the first step': f'{first:.3g} s (compiling, loading)',
         'a step': f'{seconds:.3g} s',
-        'the run': f'{timedelta(seconds=round(whole))}',
+        'the run': f'{timedelta(seconds=round(whole))} without validation',
     }
-    if cfg.get('settings') == 'own_images' and run.steps < SHORT:
-        report['half of the images a step'] = (
-            f'{2 * run.steps} steps, which learn more from the same images '
-            'and take longer (docs/benchmarks/own_images.md)'
+    small = run.steps < SHORT and run.batch > BEST_BATCH
+    if cfg.get('settings') == 'own_images' and small:
+        report['a smaller batch'] = (
+            f'{BEST_BATCH} images a step taught a small ViT most in the same '
+            'minutes (docs/benchmarks/own_images.md)'
         )
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30

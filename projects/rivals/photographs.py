@@ -75,7 +75,7 @@ def cut(
         pipeline=[dict(type='mmmoca.LoadImage')],
     )
     draw = np.random.default_rng(0)
-    counts = dict(train=0, val=0)
+    counts, few = dict(train=0, val=0), 0
     with atomic_write(out.absolute()) as root:
         for number in track(range(len(photographs)), 'photographs'):
             found = photographs[number]
@@ -84,6 +84,9 @@ def cut(
                 image = imrescale(image, (side, side), interpolation='area')
             parts = squares(image, size, contrast)
             order = draw.permutation([*parts])[:most]
+            if len(order) < HELD_OUT:  # its class would lack a split
+                few += 1
+                continue
             for i, place in enumerate(order):
                 split = 'val' if i % HELD_OUT == 0 else 'train'
                 name = f'{number:03d}_{Path(found["img_path"]).stem}'
@@ -91,6 +94,8 @@ def cut(
                 counts[split] += 1
         (root / 'meta.json').write_text(json.dumps(counts) + '\n')
     print(f'{out}: {counts["train"]} training and {counts["val"]} others')
+    if few:
+        print(f'left out, with fewer than {HELD_OUT} squares: {few}')
 
 
 def main() -> None:

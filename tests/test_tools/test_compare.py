@@ -300,7 +300,7 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     damaged, without = tables
     assert (damaged.pop('unreadable'), without.pop('unreadable')) == (2, 0)
     assert damaged == without
-    assert '2 images' in (tmp_path / 'out_damaged/compare.md').read_text()
+    assert 'read: 2' in (tmp_path / 'out_damaged/compare.md').read_text()
 
 
 def test_an_earlier_table_is_kept(compare, tmp_path):

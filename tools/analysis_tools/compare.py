@@ -214,7 +214,7 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
         if name in result:
             found[head] = result[name][measure]
     if 'agreement' in result:
-        found['agreement of neighbours'] = result['agreement']
+        found['agreement of neighbours, crops'] = result['agreement']
     if 'rank_me' in result:
         found['RankMe'] = result['rank_me']
     columns = {head: (value, f'{value:.1f}') for head, value in found.items()}
@@ -263,7 +263,7 @@ def comparison_table(results: list[dict]) -> str:
         if missing := result.get('missing_classes'):
             notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):
-            notes += f'- {number} images that cannot be read are left out\n'
+            notes += f'- images left out that cannot be read: {number}\n'
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'
 

@@ -73,6 +73,7 @@ class ImageFacts:
     grey: int = 0
     sums: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
     crop: int = 0
+    pixels: int = PIXELS
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -140,13 +141,22 @@ class ImageFacts:
         }
         return {phrase: number for phrase, number in counts.items() if number}
 
+    def _tried(self, phrase: str) -> str:
+        """Return how many images were looked at for a phrase."""
+        if phrase != 'unreadable' or self.pixels >= self.headers:
+            return f'{self.headers}'
+        return f'{self.headers}, of which {self.pixels} were decoded:'
+
     def cells(self) -> dict[str, str]:
         """Return what a table shows, by the names of its rows."""
         found = {'images': f'{self.number}'}
         if self.left_out:
             found['left out'] = counted(self.left_out)
         if self.headers < self.number:
-            found['looked at'] = f'{self.headers} headers'
+            found['looked at'] = (
+                f'{self.headers} (at most {MOST_HEADERS}, or what '
+                f'{SECONDS:g} s allow)'
+            )
         if self.kinds:
             found['formats'] = counted(self.kinds)
         if self.sizes:
@@ -157,7 +167,7 @@ class ImageFacts:
                 f'{name} {h} x {w}' for name, (h, w) in zip(names, chosen)
             )
         for phrase, number in self.counts().items():
-            found[phrase] = f'{number} of {self.headers}'
+            found[phrase] = f'{number} of {self._tried(phrase)}'
         if self.grey:
             found['grey, stored as colours'] = f'{self.grey} of {self.decoded}'
         if self.classes:
@@ -180,7 +190,7 @@ class ImageFacts:
             elif phrase in self.examples:
                 hints.insert(0, f'such as {self.examples[phrase]}')
             more = f' ({"; ".join(hints)})' if hints else ''
-            lines.append(f'{number} of {self.headers} {phrase}{more}')
+            lines.append(f'{number} of {self._tried(phrase)} {phrase}{more}')
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
             lines.append(f'no image of the class {listed(empty)}')
@@ -207,7 +217,7 @@ def image_facts(
         ImageFacts: See there.
     """
     parts = list(members(dataset))
-    facts = ImageFacts(sum(map(len, parts)))
+    facts = ImageFacts(sum(map(len, parts)), pixels=pixels)
     for part in parts:
         facts.left_out.update(getattr(part, 'left_out', {}))
         facts.classes.update(_classes(part))

@@ -62,6 +62,9 @@ class NeighbourAgreementValLoop(FeatureLoop):
             raise ValueError(f'k must be 1 or more, but got {k}')
         check_loader(self.dataloader, self.stage, with_label=False)
         self.k = k
+        number = len(self.dataloader.dataset)
+        title = f'agreement of neighbours ({number} images)'
+        self.judgements = [j._replace(title=title) for j in self.judgements]
         if baselines:
             self.runner.register_hook(BaselinesHook(self))
 

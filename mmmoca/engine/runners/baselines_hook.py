@@ -90,13 +90,27 @@ class BaselinesHook(Hook):
                 for name, value in found.items()
             )
             verdict = ''
-            if (margin := judgement.margin) is not None:
-                gain = last - [*found.values()][0]
-                verdict = ': the run has learned'
-                if abs(gain) < margin:
-                    verdict = ': the run has hardly changed the encoder'
-                elif gain < 0:
-                    verdict = ': the run has lost what the encoder knew'
+            if judgement.margin is not None:
+                verdict = f': {_verdict(last, found, judgement.margin)}'
             text = f'{judgement.title}: {last:.1f} %; {gains}{verdict}'
             runner.logger.info(text)
             self.gains.append(text)
+
+
+def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
+    """Say what a metric tells of a run.
+
+    Args:
+        last (float): The metric at the end.
+        baselines (dict[str, float]): The same of the encoder that the run
+            started from, which is the first, and of raw pixels.
+        margin (float): A smaller difference tells nothing.
+    """
+    gain = last - next(iter(baselines.values()))
+    if gain <= -margin:
+        return 'the run has lost what the encoder knew'
+    if gain < margin:
+        return f'less than {margin:g} points do not tell whether it learned'
+    if last < baselines.get('raw_pixels', last):
+        return 'the run has learned, but raw pixels agree more'
+    return 'the run has learned'
