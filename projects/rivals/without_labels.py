@@ -200,7 +200,7 @@ def embedder(name: str, file: Path) -> Embed:
 
 
 def step_of(file: Path) -> int:
-    """The step of ``iter_N.pth``."""
+    """The number of ``iter_N.pth`` or ``epoch_N.pth``."""
     return int(file.stem.rpartition('_')[2])
 
 
@@ -236,7 +236,9 @@ def main() -> None:
     init_default_scope('mmpretrain')
     images = Images(args.data, args.size, args.config)
     runs = {
-        run.name: sorted(run.glob('iter_*.pth'), key=step_of)
+        run.name: sorted(
+            [*run.glob('iter_*.pth'), *run.glob('epoch_*.pth')], key=step_of
+        )
         for run in args.runs
     }
     files = [file for run in runs.values() for file in run]
