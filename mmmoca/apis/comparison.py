@@ -194,10 +194,13 @@ def evaluate_unlabelled(
     ]
     kinds = (preset or encoder.preset).knn.split('-')
     views = []
-    options = dict(num_workers=num_workers, skip_unreadable=True)
     for view in range(2):
-        crops = Images(found, pipeline, 2 * seed + view)
-        feats = encoder.embed(crops, features=kinds, **options)
+        feats = encoder.embed(
+            Images(found, pipeline, 2 * seed + view),
+            features=kinds,
+            num_workers=num_workers,
+            skip_unreadable=True,
+        )
         parts = [getattr(feats, kind) for kind in kinds]
         views.append(_unit(torch.cat(parts, dim=1)))
     rows = torch.cat(views, dim=1)

@@ -62,7 +62,7 @@ def _images_at(place: str) -> Sized:
 def _sets_of(cfg: Config) -> dict[str, Sized]:
     """Return the data sets of a config, by what they are for."""
     loaders: dict[str, dict] = {}
-    roles = 'train', 'val', 'test'
+    roles: tuple[str, ...] = ('train', 'val', 'test')
     if 'NeighbourAgreement' in str((cfg.get('val_cfg') or {}).get('type')):
         roles = ('train',)  # which the validation takes, and no others exist
     for role in roles:
