@@ -10,7 +10,7 @@ import mmmoca
 
 # From below, the rooms of each.
 FLOORS = """
-registry version files messages progress requirements shipped
+registry version files messages progress requirements shipped config_parts
 import_mmpretrain
 models datasets evaluation checkpoints
 engine hub

@@ -9,13 +9,13 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 
 from mmmoca.checkpoints.record import images_record, normalisation
+from mmmoca.config_parts import stage_loaders
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.engine.config import read_run
 from mmmoca.engine.segmentation_check import check_files, unread_sets
-from mmmoca.engine.settings import stage_loaders
 from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.shipped import find_config
 

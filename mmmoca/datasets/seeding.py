@@ -50,16 +50,6 @@ def members(dataset: Sized) -> Iterator[Sized]:
             yield from members(part)
 
 
-def member_configs(dataset: dict) -> Iterator[dict]:
-    """Yield the configs of the data sets inside of a wrapper's config."""
-    inside = dataset.get('datasets') or [dataset.get('dataset')]
-    if inside == [None]:
-        yield dataset
-        return
-    for part in inside:
-        yield from member_configs(part)
-
-
 def evenly_spaced_rows(number: int, total: int) -> list[int]:
     """Return at most a number of rows out of a total, evenly spaced."""
     number = min(number, total)

@@ -17,9 +17,10 @@ from typing import Any
 
 from mmengine.config import Config
 
+from mmmoca.config_parts import parts_of
 from mmmoca.messages import listed
 
-from .options import keys_named, parts_of
+from .options import keys_named
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all

@@ -10,10 +10,10 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
+from mmmoca.config_parts import parts_of
 from mmmoca.datasets.look import Look
 
 from .hooks.look_hook import LookHook
-from .options import parts_of
 from .recipe import (
     RunSize,
     complete_recipe,

@@ -16,11 +16,6 @@ _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
 _WORDS = 'auto', 'dynamic'
 
 
-def parts_of(value: dict | Sequence[dict] | None) -> Sequence[dict]:
-    """Return the parts of a key that takes one dict or several."""
-    return [value] if isinstance(value, dict) else value or []
-
-
 def read_option(cfg: Config, key: str, text: str) -> Any:
     """Read the value of a key.
 

@@ -13,15 +13,13 @@ from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 
+from mmmoca.config_parts import parts_of, stage_loaders
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
-
-from .options import parts_of
-from .settings import stage_loaders
 
 _PATHS = 'img_path', 'seg_map_path'
 

@@ -19,6 +19,7 @@ from typing import Any, get_args, get_type_hints
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import to_2tuple
 
+from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.files import read_lines
 
 from .options import find_part, read_names
@@ -477,28 +478,8 @@ def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
             step.scale = size * 8 // 7  # ImageNet's 256 for 224
 
 
-def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:
-    """Return the loaders of a stage and of its loop.
-
-    Args:
-        cfg (Config): The config.
-        stage (str): 'train', 'val' or 'test'.
-
-    Returns:
-        dict[str, ConfigDict]: By what they are for: 'val', 'val bank'.
-    """
-    found = {stage: cfg.get(f'{stage}_dataloader')}
-    for key, loader in (cfg.get(f'{stage}_cfg') or {}).items():
-        if key.endswith('_dataloader'):
-            found[f'{stage} {key.removesuffix("_dataloader")}'] = loader
-    return {name: loader for name, loader in found.items() if loader}
-
-
 def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
     """Yield the configs of the data sets of stages and of their loops."""
-    # PyTorch is loaded only where it is needed.
-    from mmmoca.datasets.seeding import member_configs
-
     for stage in stages:
         for loader in stage_loaders(cfg, stage).values():
             yield from member_configs(loader.dataset)

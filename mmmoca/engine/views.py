@@ -3,6 +3,8 @@
 
 import copy
 
+from mmmoca.config_parts import member_configs
+
 # Keys of a loader that a validation does not take.
 _OF_TRAINING = (
     'batch_sampler',
@@ -28,9 +30,7 @@ def views_loader(training: dict, num_images: int | None = None) -> dict:
         for key, value in training.items()
         if key not in _OF_TRAINING
     }
-    images = loader['dataset']
-    while 'dataset' in images or 'datasets' in images:  # a wrapper
-        images = images.get('dataset') or images['datasets'][0]
+    images = next(member_configs(loader['dataset']))
     seeded = dict(type='mmmoca.SeedTransforms')
     images['pipeline'] = [seeded, *images.get('pipeline', ())]
     sampler = dict(type='mmmoca.SeededSampler', shuffle=False, seed=0)

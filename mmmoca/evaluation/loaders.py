@@ -10,7 +10,7 @@ from mmengine.dataset import InfiniteSampler
 from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
-from mmmoca.datasets.seeding import member_configs
+from mmmoca.config_parts import member_configs
 from mmmoca.messages import listed
 
 

@@ -155,9 +155,8 @@ LAST = 0.01, 'c.txt'
     [
         ({}, ['--metric', 'mDice'], 2, 'mDice'),
         ({LAST: (1, 'KeyError: NonFinite')}, [], 2, 'c_lr_0.01 failed'),
-        # torchrun has a status of its own.
         (
-            {LAST: (1, '  exitcode  : 65 (pid: 123)')},
+            {LAST: (os.EX_DATAERR, 'not finite')},
             ['--gpus', '2'],
             os.EX_DATAERR,
             'splits/c.txt with lr 0.01 diverged',

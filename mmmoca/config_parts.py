@@ -1,0 +1,38 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Parts of a config. Importing this module does not load PyTorch."""
+
+from collections.abc import Iterator, Sequence
+
+from mmengine.config import Config, ConfigDict
+
+
+def parts_of(value: dict | Sequence[dict] | None) -> Sequence[dict]:
+    """Return the parts of a key that takes one dict or several."""
+    return [value] if isinstance(value, dict) else value or []
+
+
+def member_configs(dataset: dict) -> Iterator[dict]:
+    """Yield the configs of the data sets inside of a wrapper's config."""
+    inside = dataset.get('datasets') or [dataset.get('dataset')]
+    if inside == [None]:
+        yield dataset
+        return
+    for part in inside:
+        yield from member_configs(part)
+
+
+def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:
+    """Return the loaders of a stage and of its loop.
+
+    Args:
+        cfg (Config): The config.
+        stage (str): 'train', 'val' or 'test'.
+
+    Returns:
+        dict[str, ConfigDict]: By what they are for: 'val', 'val bank'.
+    """
+    found = {stage: cfg.get(f'{stage}_dataloader')}
+    for key, loader in (cfg.get(f'{stage}_cfg') or {}).items():
+        if key.endswith('_dataloader'):
+            found[f'{stage} {key.removesuffix("_dataloader")}'] = loader
+    return {name: loader for name, loader in found.items() if loader}
