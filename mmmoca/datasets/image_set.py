@@ -112,8 +112,8 @@ class ImageSet(CustomDataset):
         say_left_out(
             self.left_out,
             self.img_prefix,
-            "to take them, set the data set's extensions ('' takes all "
-            'files), or give a list of files',
+            "to take them, write extensions='' (all files) or a list of "
+            'endings in the data set, or give a list of files',
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 

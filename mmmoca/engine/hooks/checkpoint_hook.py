@@ -168,9 +168,9 @@ class AtomicCheckpointHook(CheckpointHook):
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
-                f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
-                'they are of this run, go on by --resume (resume=True); if '
-                'of another run, give another work dir (--work-dir, out=)'
+                f'{folder} has checkpoints, such as {left[0]}: add --resume '
+                '(resume=True) to go on with their run, or give another work '
+                'dir (--work-dir, out=)'
             )
         return None
 
