@@ -145,7 +145,7 @@ class ImageFacts:
         """Return how many images were looked at for a phrase."""
         if phrase != 'unreadable' or self.pixels >= self.headers:
             return f'{self.headers}'
-        return f'{self.headers}, of which {self.pixels} were decoded:'
+        return f'{self.headers} ({self.pixels} decoded)'
 
     def cells(self) -> dict[str, str]:
         """Return what a table shows, by the names of its rows."""
