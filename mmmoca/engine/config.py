@@ -160,6 +160,16 @@ def _bases_are_found() -> Iterator[None]:
         MODULE2PACKAGE['mmseg'] = name
 
 
+def load_config(
+    file: str | os.PathLike,
+    work_dir: str | None = None,
+    cfg_options: dict | Sequence[str] = (),
+    launcher: str = 'none',
+) -> Config:
+    """Read a config, an older name of :func:`read_run` that scripts use."""
+    return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
+
+
 def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     """Write settings, then whole keys, which win over what follows."""
     kinds = settings_of(cfg)

@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from mmpretrain.registry import MODELS, TRANSFORMS
 
 from mmmoca.engine.build_errors import explained
-from mmmoca.engine.config import read_run
+from mmmoca.engine.config import load_config, read_run
 from mmmoca.engine.config_check import RUN_KEYS, unread_variables
 from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
@@ -170,7 +170,8 @@ def test_a_view_without_a_transform_has_probability_0():
 def test_a_file_of_classes(tmp_path):
     path = tmp_path / 'classes.txt'
     path.write_text('road\nsky\n', 'utf-16')
-    cfg = read_run(SEGMENTATION, [f'classes={path}'])
+    # By the name that scripts of others know.
+    cfg = load_config(SEGMENTATION, cfg_options=[f'classes={path}'])
     assert cfg.train_dataloader.dataset.metainfo.classes == ['road', 'sky']
     assert cfg.model.decode_head.num_classes == 2
 
