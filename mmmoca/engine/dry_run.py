@@ -18,6 +18,7 @@ from .recipe import (
     RunSize,
     complete_recipe,
     count_iterations,
+    count_micro_batches,
     likely_slips,
     run_size,
     scale_lr,
@@ -70,7 +71,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         runner = build_runner(short, dataset)
         runner.register_hook(_WaitHook())
         runner.train()
-    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    micro_batches = count_micro_batches(cfg)
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
     seconds = micro_batches * median(times[micro_batches:])
@@ -113,15 +114,17 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
 
 def _shorten(cfg: Config, run: RunSize) -> None:
     """Let a run take a few steps, and refuse what the whole run would."""
-    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    micro_batches = count_micro_batches(cfg)
     epochs = cfg.train_cfg.get('max_epochs')
     codebook = cfg.model.get('codebook') or {}
+    loader = cfg.train_dataloader
+    whole = loader.get('drop_last') or loader.get('num_batch_per_epoch')
     check_images_of_a_step(
         run.images,
         run.batch // micro_batches,
         count_iterations(cfg, run.images),
         micro_batches,
-        bool(epochs and not cfg.train_dataloader.get('drop_last')),
+        bool(epochs and not whole),
         codebook.get('num_new_words', 1),
     )
     for part in parts_of(cfg.get('param_scheduler')):

@@ -150,6 +150,11 @@ def scale_lr(cfg: Config) -> dict[str, float]:
     return {LR: lr}
 
 
+def count_micro_batches(cfg: Config) -> int:
+    """Count the iterations of an optimiser step."""
+    return cfg.optim_wrapper.get('accumulative_counts', 1)
+
+
 def global_batch_size(cfg: Config) -> int:
     """Count the images of an optimiser step.
 
@@ -159,12 +164,8 @@ def global_batch_size(cfg: Config) -> int:
     Returns:
         int: Processes of its launcher x batch size x micro-batches.
     """
-    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    return (
-        cfg.train_dataloader.batch_size
-        * started_processes(cfg)
-        * micro_batches
-    )
+    batch = cfg.train_dataloader.batch_size * started_processes(cfg)
+    return batch * count_micro_batches(cfg)
 
 
 def likely_slips(cfg: Config) -> list[str]:
@@ -239,8 +240,7 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
     """
     images = len(training_set(cfg)) if images is None else images
     batch = global_batch_size(cfg)
-    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    steps = count_iterations(cfg, images) // micro_batches
+    steps = count_iterations(cfg, images) // count_micro_batches(cfg)
     if not steps:
         raise ValueError(
             f'{images} images fill no step of {batch}: lower '

@@ -18,7 +18,6 @@ from mmmoca.datasets.look.masks import mask_facts
 from ..helpers.runs import OWN_CONFIG
 
 OTHERS = 'broken', 'notes'
-
 RNG = np.random.default_rng(0)
 
 
