@@ -2,6 +2,7 @@
 """Describe a run before it starts, from its config and three real steps."""
 
 import copy
+import sys
 import tempfile
 from datetime import timedelta
 from statistics import median
@@ -9,22 +10,20 @@ from statistics import median
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.runner import Runner
 
-from mmmoca.config_parts import parts_of
 from mmmoca.datasets.look import Look
 
 from .hooks.look_hook import LookHook
 from .recipe import (
-    RunSize,
     complete_recipe,
-    count_iterations,
     count_micro_batches,
     likely_slips,
     run_size,
     scale_lr,
     training_set,
 )
-from .steps import check_images_of_a_step, unwrap_model
+from .steps import unwrap_model
 from .training import build_runner
 
 STEPS = 3
@@ -38,12 +37,34 @@ def wait_for_device() -> None:
         torch.accelerator.synchronize()
 
 
-class _WaitHook(Hook):
-    """Waits for the device before MMEngine's timer reads the clock."""
+class _Enough(BaseException):
+    """Ends a rehearsal. No error, as which a runner would log it."""
+
+
+class _RehearsalHook(Hook):
+    """Ends a run after some iterations.
+
+    It also waits for the device before MMEngine's timer reads the clock.
+
+    Args:
+        iterations (int): To take.
+
+    Raises:
+        _Enough: After them.
+    """
 
     priority = 'VERY_HIGH'
 
-    def after_train_iter(self, *args, **kwargs) -> None:
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+
+    def before_train_iter(self, runner: Runner, *_, **__) -> None:
+        """End the run if it has taken all iterations."""
+        if runner.iter == self.iterations:
+            raise _Enough
+
+    def after_train_iter(self, *_, **__) -> None:
+        """Wait for what a GPU still computes."""
         wait_for_device()
 
 
@@ -66,15 +87,20 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
     run = run_size(short, len(dataset))
-    _shorten(short, run)
+    _keep_nothing(short)
+    micro_batches = count_micro_batches(cfg)
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short, dataset)
-        runner.register_hook(_WaitHook())
-        runner.train()
-    micro_batches = count_micro_batches(cfg)
+        runner.register_hook(_RehearsalHook((1 + STEPS) * micro_batches))
+        try:
+            runner.train()
+        except _Enough:
+            runner.call_hook('after_run')
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
-    seconds = micro_batches * median(times[micro_batches:])
+    # A run of one step has no other.
+    others = times[micro_batches:]
+    seconds = micro_batches * median(others if len(others) else times)
     whole = first + (run.steps - 1) * seconds
     filled = [
         line for hook in runner.hooks for line in getattr(hook, 'filled', ())
@@ -112,31 +138,10 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     return report, hooks[0].look if hooks else None
 
 
-def _shorten(cfg: Config, run: RunSize) -> None:
-    """Let a run take a few steps, and refuse what the whole run would."""
-    micro_batches = count_micro_batches(cfg)
-    epochs = cfg.train_cfg.get('max_epochs')
-    codebook = cfg.model.get('codebook') or {}
-    loader = cfg.train_dataloader
-    whole = loader.get('drop_last') or loader.get('num_batch_per_epoch')
-    check_images_of_a_step(
-        run.images,
-        run.batch // micro_batches,
-        count_iterations(cfg, run.images),
-        micro_batches,
-        bool(epochs and not whole),
-        codebook.get('num_new_words', 1),
-    )
-    for part in parts_of(cfg.get('param_scheduler')):
-        length = epochs if part.get('by_epoch', True) else None
-        part.setdefault('end', length or run.steps * micro_batches)
-    iterations = (STEPS + 1) * micro_batches
-    # The validation is built, for what it refuses, and never begins.
-    cfg.train_cfg = dict(
-        type='IterBasedTrainLoop',
-        max_iters=iterations,
-        val_begin=iterations + 1,
-    )
+def _keep_nothing(cfg: Config) -> None:
+    """Leave out what writes, and a validation's numbers."""
+    # It is built, for what it refuses, and never begins.
+    cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):
         cfg[f'test_{part}'] = None
     hooks = cfg.get('default_hooks') or {}

@@ -40,49 +40,6 @@ def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
     )
 
 
-def check_images_of_a_step(
-    images: int,
-    batch: int,
-    iterations: int,
-    micro_batches: int,
-    keeps_rest: bool,
-    needed: int,
-) -> None:
-    """Check that each optimiser step has enough images for new words.
-
-    The last step may have fewer micro-batches, and any step may take the last
-    batch of an epoch, which is not full, once an epoch.
-
-    Args:
-        images (int): Of the training set.
-        batch (int): Images of an iteration, of all processes.
-        iterations (int): Of the run.
-        micro_batches (int): Iterations of a step.
-        keeps_rest (bool): Whether the last batch of an epoch is kept.
-        needed (int): K_new.
-
-    Raises:
-        ValueError: If a step can have fewer.
-    """
-    count = iterations % micro_batches or micro_batches
-    fewest = count * batch
-    if keeps_rest:
-        epochs = -(-count // -(-images // batch))
-        fewest -= epochs * (-images % batch)
-    if fewest >= needed:
-        return
-    remedy = 'take a larger batch, or fewer new words'
-    if batch >= needed:
-        remedy += (
-            ', write drop_last=True in the train_dataloader, or iterations '
-            'that are a multiple of accumulative_counts'
-        )
-    raise ValueError(
-        f'a step can have as few as {fewest} images, too few for '
-        f'num_new_words={needed}: {remedy}'
-    )
-
-
 def stepped(runner: Runner) -> bool:
     """Return whether the last iteration ended in an optimiser step."""
     return runner.optim_wrapper.should_update()

@@ -243,6 +243,21 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert report['codebook'] == '64 words, 3.5 times renewed'
 
 
+@pytest.mark.slow
+def test_dry_run_of_less_than_three_steps(root):
+    """A short run ends by itself, and keeps the images of its batches."""
+    loader = {'num_workers': 0, 'persistent_workers': False}
+    loader |= {'drop_last': False, 'num_batch_per_epoch': 1}
+    loader = {f'train_dataloader.{k}': v for k, v in loader.items()}
+    # The last batch of an epoch, which is never read, has 10 images.
+    new_words = {'model.codebook.num_new_words': 16}
+    cfg = own_config(root, epochs=1, batch_size=24, **loader, **new_words)
+    complete_recipe(cfg)
+    report, _ = dry_run(cfg)
+    assert (report['images a step'], report['steps']) == ('24', '1')
+    assert '16' in report['a smaller batch']
+
+
 def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
     """MMEngine's own are those of a config without any."""
     cfg = own_config(root, tmp_path)

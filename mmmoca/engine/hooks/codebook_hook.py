@@ -10,7 +10,6 @@ from torch import Tensor
 
 from mmmoca.engine.mmengine import micro_batches
 from mmmoca.engine.steps import (
-    check_images_of_a_step,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -69,7 +68,7 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
-        check_images_of_a_step(
+        _check_images_of_a_step(
             len(loader.dataset),
             batch,
             runner.max_iters,
@@ -123,3 +122,46 @@ def _global_mean(values: Iterable[Tensor]) -> Tensor:
     mean = torch.stack(list(values)).mean(dim=0)
     all_reduce(mean, op='mean')
     return mean
+
+
+def _check_images_of_a_step(
+    images: int,
+    batch: int,
+    iterations: int,
+    micro_batches: int,
+    keeps_rest: bool,
+    needed: int,
+) -> None:
+    """Check that each optimiser step has enough images for new words.
+
+    The last step may have fewer micro-batches, and any step may take the last
+    batch of an epoch, which is not full, once an epoch.
+
+    Args:
+        images (int): Of the training set.
+        batch (int): Images of an iteration, of all processes.
+        iterations (int): Of the run.
+        micro_batches (int): Iterations of a step.
+        keeps_rest (bool): Whether the last batch of an epoch is kept.
+        needed (int): K_new.
+
+    Raises:
+        ValueError: If a step can have fewer.
+    """
+    count = iterations % micro_batches or micro_batches
+    fewest = count * batch
+    if keeps_rest:
+        epochs = -(-count // -(-images // batch))
+        fewest -= epochs * (-images % batch)
+    if fewest >= needed:
+        return
+    remedy = 'take a larger batch, or fewer new words'
+    if batch >= needed:
+        remedy += (
+            ', write drop_last=True in the train_dataloader, or iterations '
+            'that are a multiple of accumulative_counts'
+        )
+    raise ValueError(
+        f'a step can have as few as {fewest} images, too few for '
+        f'num_new_words={needed}: {remedy}'
+    )
