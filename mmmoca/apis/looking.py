@@ -15,8 +15,10 @@ from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.engine.config import read_run
+from mmmoca.engine.console import without_idle_warnings
 from mmmoca.engine.segmentation_check import check_files, unread_sets
 from mmmoca.evaluation.loaders import with_data_root
+from mmmoca.registry import LOOPS
 from mmmoca.shipped import find_config
 
 from .images import build_transform
@@ -40,7 +42,11 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
             this name.
         ValueError: If a data set of a config cannot be built, or lacks files.
     """
-    place = os.path.expanduser(os.fspath(data))
+    with without_idle_warnings():  # which the report has
+        return _look(os.path.expanduser(os.fspath(data)), options)
+
+
+def _look(place: str, options: dict | Sequence[str]) -> Look:
     if os.path.isdir(place) or place.endswith('.tar') or '{' in place:
         return look_at(dict(data=_images_at(place)))
     cfg = read_run(find_config(place), options)
@@ -63,7 +69,8 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     """Return the data sets of a config, by what they are for."""
     loaders: dict[str, dict] = {}
     roles: tuple[str, ...] = ('train', 'val', 'test')
-    if 'NeighbourAgreement' in str((cfg.get('val_cfg') or {}).get('type')):
+    validation = LOOPS.get((cfg.get('val_cfg') or {}).get('type', 'ValLoop'))
+    if getattr(validation, 'of_training', False):
         roles = ('train',)  # which the validation takes, and no others exist
     for role in roles:
         root = (cfg.get(f'{role}_cfg') or {}).get('data_root')

@@ -1,16 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Selects files by their endings, and counts the others."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
-from mmengine.logging import print_log
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from mmmoca.messages import listed, printable
+from mmmoca.messages import listed
 
 HEIC = ('.heic', '.heif')
 # What OpenCV decodes without options, and pillow-heif where it is installed.
@@ -21,6 +19,10 @@ EXTENSIONS = (
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
+TAKE = (
+    "to take them, write extensions='' (all files) or a list of endings in "
+    'the data set, or give a list of files'
+)
 
 
 def with_ending(
@@ -58,20 +60,13 @@ def counted(left_out: Counter[str]) -> str:
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 
-def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
-    """Log what is left out of a folder, if there is something.
+def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
+    """Say what is left out of a folder.
 
     Args:
-        left_out (Counter[str]): See :func:`with_ending`.
-        place (str): The folder.
-        remedy (str): What to write to take those files.
+        left_out (Counter[str]): See :func:`with_ending`, not empty.
+        remedy (str): What to do to take those files.
     """
-    if left_out:
-        if any(kind.lower().endswith(HEIC) for kind in left_out):
-            remedy += ', or run `pip install pillow-heif` for .heic'
-        print_log(
-            f'{printable(place)}: files left out: {counted(left_out)}; '
-            f'{remedy}',
-            logger='current',
-            level=logging.WARNING,
-        )
+    if any(kind.lower().endswith(HEIC) for kind in left_out):
+        remedy += ', or run `pip install pillow-heif` for .heic'
+    return f'files left out: {counted(left_out)} ({remedy})'

@@ -3,6 +3,7 @@
 
 import copy
 import pickle
+import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence, Sized
@@ -13,9 +14,9 @@ from mmengine.dataset import BaseDataset
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
-from mmmoca.messages import printable
+from mmmoca.messages import DataWarning, printable
 
-from .file_endings import EXTENSIONS, counted, say_left_out
+from .file_endings import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .seeding import evenly_spaced_rows, members
 
@@ -109,12 +110,10 @@ class ImageSet(CustomDataset):
                 'labels each class has one, <data_root>/<class>/<image>: '
                 'else write with_label=False'
             )
-        say_left_out(
-            self.left_out,
-            self.img_prefix,
-            "to take them, write extensions='' (all files) or a list of "
-            'endings in the data set, or give a list of files',
-        )
+        if self.left_out:
+            place = printable(self.img_prefix)
+            text = f'{place}: {left_out_sentence(self.left_out)}'
+            warnings.warn(text, DataWarning, stacklevel=2)
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def get_subset(self, indices: Sequence[int] | int) -> 'ImageSet':

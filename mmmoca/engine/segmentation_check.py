@@ -5,7 +5,6 @@ mmsegmentation is not imported here.
 """
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 
 from mmengine.config import Config
@@ -14,14 +13,16 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 
 from mmmoca.config_parts import parts_of, stage_loaders
-from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
-from mmmoca.datasets.image_folder import visible_files
+from mmmoca.datasets.file_endings import counted
+from mmmoca.datasets.look.masks import (
+    PATHS,
+    left_out_of_masks,
+    wanted_names,
+)
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
-
-_PATHS = 'img_path', 'seg_map_path'
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -169,17 +170,13 @@ def check_files(dataset: BaseDataset) -> None:
             'of the data set'
         )
     infos = dataset.load_data_list()
-    left_out = Counter() if dataset.ann_file else _left_out(dataset, infos)
     if not infos:
+        others = counted(left_out_of_masks(dataset)) or 'nor another file'
         raise ValueError(
-            f'there is no image *{dataset.img_suffix} in {folder} '
-            f'({counted(left_out) or "nor another file"}): correct '
-            'data_root, data_prefix or img_suffix'
+            f'there is no image *{dataset.img_suffix} in {folder} ({others}): '
+            'correct data_root, data_prefix or img_suffix'
         )
-    masks = f'a mask NAME{dataset.seg_map_suffix}'
-    wanted = f'an image NAME{dataset.img_suffix} needs {masks}'
-    say_left_out(left_out, folder, wanted)
-    for key in _PATHS:
+    for key in PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
         missing = outside(root, paths) if dataset.ann_file else []
@@ -187,24 +184,8 @@ def check_files(dataset: BaseDataset) -> None:
         if missing:
             raise ValueError(
                 f'{len(missing)} of {len(paths)} files are missing or not '
-                f'below {root}, such as {listed(missing, 2)}: {wanted}; '
+                f'below {root}, such as {listed(missing, 2)}: '
+                f'{wanted_names(dataset)}; '
                 'correct data_prefix, the suffixes or the split '
                 f'{dataset.ann_file} (docs/guides/segment.md)'
             )
-
-
-def _left_out(dataset: BaseDataset, infos: list[dict]) -> Counter[str]:
-    """Count images of other endings, and masks without an image."""
-    taken = {info[key] for info in infos for key in _PATHS if key in info}
-    images, masks = (dataset.data_prefix.get(key) or '' for key in _PATHS)
-    left_out = Counter()
-    for place in {images, masks}:
-        files = visible_files(place) if os.path.isdir(place) else ()
-        others = [path for path in files if path not in taken]
-        orphans = [p for p in others if p.endswith(dataset.seg_map_suffix)]
-        if place == masks:
-            left_out['masks without an image'] += len(orphans)
-            others = sorted(set(others) - set(orphans))
-        if place == images:
-            list(with_ending(others, (), left_out))  # counts all of them
-    return +left_out

@@ -3,7 +3,6 @@
 
 import re
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from PIL import Image
 import mmmoca
 from mmmoca.datasets.look import look_at
 from mmmoca.datasets.look.masks import mask_facts
-from mmmoca.engine import segmentation_check
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.segmentation_check import check_files, check_segmentation
 
@@ -219,9 +217,7 @@ def test_missing_mask_and_empty_folder(tmp_path):
         mmmoca.look(CONFIGS / OWN, options)
 
 
-def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
-    log = mock.Mock()
-    monkeypatch.setattr(segmentation_check, 'say_left_out', log)
+def test_what_suffixes_leave_out_is_said(tmp_path):
     dataset = own_masks(tmp_path, [mask(0, 1)] * 5)
     images, masks = tmp_path / 'images/train', tmp_path / 'masks/train'
     (images / '1.jpg').rename(images / '1.JPG')
@@ -229,14 +225,14 @@ def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
     (images / 'notes').touch()
     (masks / '9.png').touch()
     (masks / 'notes.txt').touch()  # as Cityscapes has other files there
-    check_files(dataset)
-    left_out = log.call_args.args[0]
+    facts = mask_facts(dataset)
+    left_out = facts.left_out
+    assert dataset.img_suffix in facts.sentences()[0]
     assert left_out['of .JPG'] == left_out['of .webp'] == 1
     assert left_out.total() == 6  # three masks have no image
     dataset.ann_file = str(tmp_path / 'some.txt')  # leaves out on purpose
     (tmp_path / 'some.txt').write_text('0\n')
-    check_files(dataset)
-    assert not log.call_args.args[0]
+    assert not mask_facts(dataset).left_out
 
 
 @pytest.mark.parametrize(

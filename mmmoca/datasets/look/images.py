@@ -16,7 +16,7 @@ from mmmoca.files import check_regular
 from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
-from ..file_endings import counted
+from ..file_endings import counted, left_out_sentence
 from ..headers import read_header
 from ..image_set import strict_loader
 from ..loading import size_problem
@@ -179,7 +179,7 @@ class ImageFacts:
 
     def sentences(self) -> list[str]:
         """Return what stands out."""
-        lines = []
+        lines = [left_out_sentence(self.left_out)] if self.left_out else []
         for phrase, number in self.counts().items():
             few = 'smaller' in phrase and number < 0.1 * self.headers
             if few or phrase == 'turned by EXIF':  # which is as it should be

@@ -4,6 +4,7 @@
 mmsegmentation is not imported here.
 """
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,16 @@ from mmengine.dataset import BaseDataset
 
 from mmmoca.messages import listed, printable
 
-from ..file_endings import counted
+from ..file_endings import counted, left_out_sentence, with_ending
 from ..headers import open_image, read_header
+from ..image_folder import visible_files
 from ..image_set import strict_loader
 from ..masks import read_labels
 from ..seeding import evenly_spaced_rows
 from .report import Section
 
 MASKS = 200  # that are read, evenly spaced
+PATHS = 'img_path', 'seg_map_path'
 
 
 @dataclass
@@ -38,6 +41,9 @@ class MaskFacts:
         kinds (Counter[str]): Formats, modes and bits.
         palettes (Counter[bytes]): Colours of the classes, of masks that have
             some.
+        left_out (Counter[str]): Other files in their folders, by what they
+            are.
+        wanted (str): Which files are taken.
         wrong (list[str]): Masks that a run cannot use, and why: colours for
             indices, another size than the image's, label ids that are no
             classes, or all of them black and white, 0 and 255.
@@ -49,6 +55,8 @@ class MaskFacts:
     masks: Counter[int] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     palettes: Counter[bytes] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    wanted: str = ''
     wrong: list[str] = field(default_factory=list)
 
     def share(self, label: int) -> str:
@@ -58,6 +66,8 @@ class MaskFacts:
     def sentences(self) -> list[str]:
         """Return what stands out, a sentence each, without a subject."""
         lines = []
+        if self.left_out:
+            lines.append(left_out_sentence(self.left_out, self.wanted))
         if lossy := sum(n for k, n in self.kinds.items() if 'JPEG' in k):
             lines.append(
                 f'{lossy} of {self.number} masks are JPEG files, whose '
@@ -94,7 +104,11 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     Returns:
         MaskFacts: See there.
     """
-    facts = MaskFacts(dataset.metainfo['classes'])
+    facts = MaskFacts(
+        dataset.metainfo['classes'],
+        left_out=left_out_of_masks(dataset),
+        wanted=wanted_names(dataset),
+    )
     ids: set[int] = set()
     for index in evenly_spaced_rows(most, len(dataset)):
         info = dataset.get_data_info(index)
@@ -156,6 +170,40 @@ def _look_at_mask(
     facts.pixels += there
     facts.masks.update(there.keys())
     return set(ids.tolist())
+
+
+def wanted_names(dataset: BaseDataset) -> str:
+    """Say which files a data set of mmsegmentation takes."""
+    masks = f'a mask NAME{dataset.seg_map_suffix}'
+    return f'an image NAME{dataset.img_suffix} needs {masks}'
+
+
+def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
+    """Count images of other endings, and masks without an image.
+
+    Args:
+        dataset (BaseDataset): Of mmsegmentation's kind. A list of names
+            leaves out others on purpose.
+
+    Returns:
+        Counter[str]: Files by what they are.
+    """
+    left_out: Counter[str] = Counter()
+    if dataset.ann_file:
+        return left_out
+    infos = dataset.load_data_list()
+    taken = {info[key] for info in infos for key in PATHS if key in info}
+    images, masks = (dataset.data_prefix.get(key) or '' for key in PATHS)
+    for place in {images, masks}:
+        files = visible_files(place) if os.path.isdir(place) else ()
+        others = [path for path in files if path not in taken]
+        orphans = [p for p in others if p.endswith(dataset.seg_map_suffix)]
+        if place == masks:
+            left_out['masks without an image'] += len(orphans)
+            others = sorted(set(others) - set(orphans))
+        if place == images:
+            list(with_ending(others, (), left_out))  # counts all of them
+    return +left_out
 
 
 def _is_unclear(path: str, load: Any, image: np.ndarray) -> bool:
