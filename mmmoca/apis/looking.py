@@ -69,8 +69,9 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     """Return the data sets of a config, by what they are for."""
     loaders: dict[str, dict] = {}
     roles: tuple[str, ...] = ('train', 'val', 'test')
-    validation = LOOPS.get((cfg.get('val_cfg') or {}).get('type', 'ValLoop'))
-    if getattr(validation, 'of_training', False):
+    loop = (cfg.get('val_cfg') or {}).get('type')
+    loop = LOOPS.get(loop) if isinstance(loop, str) else loop
+    if getattr(loop, 'of_training', False):
         roles = ('train',)  # which the validation takes, and no others exist
     for role in roles:
         root = (cfg.get(f'{role}_cfg') or {}).get('data_root')
