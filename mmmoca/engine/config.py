@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Reads, checks and completes the config of a run."""
 
+import copy
 import difflib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -20,8 +21,9 @@ from mmmoca.messages import listed
 from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
+from .config_files import ConfigFile, config_files
 from .file_check import check_paths
-from .options import keys_named, read_option, write_options
+from .options import entries, keys_named, read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
 from .views import views_loader
@@ -171,14 +173,15 @@ def load_config(
 
 
 def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
-    """Write settings, then whole keys, which win over what follows."""
-    kinds = settings_of(cfg)
-    # Variables that a config computes other keys with are read no more.
-    sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
-    known = {*sections, *RUN_KEYS}
-    # A config file may use the settings that it inherits.
-    given = {key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))}
-    whole = {}
+    """Write settings, then whole keys, which win over what follows.
+
+    Those of a file win over what it inherits, and options over all files.
+    """
+    kinds, files = settings_of(cfg), config_files(cfg)
+    inherited = {
+        key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))
+    }
+    given, whole = {}, {}
     as_text = not isinstance(options, dict)
     if as_text:
         options = dict(text.split('=', 1) for text in options)
@@ -186,23 +189,65 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
         if key in kinds:
             kind = kinds[key]
             given[key] = read_setting(key, kind, value) if as_text else value
-        elif (name := key.split('.')[0]) not in known:
-            near = keys_named(cfg, key) or difflib.get_close_matches(
-                name, [*kinds, *known], 1
-            )
-            hint = f'did you mean {listed(near)}? ' if near else ''
-            short = f', or {", ".join(kinds)}' if kinds else ''
-            raise ValueError(
-                f'there is no setting {key}: {hint}Write whole keys, such as '
-                f'optim_wrapper.optimizer.lr{short}'
-            )
         else:
+            _check_key(cfg, key, kinds, files)
             whole[key] = read_option(cfg, key, value) if as_text else value
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
+    written = [_values(cfg, file.keys) for file in files]
+    nearest = {name: file for file in files for name in file.variables}
+    for file, values in zip(files, written):
+        own = [key for key in inherited if nearest.get(key) is file]
+        if own:
+            write_settings(cfg, {key: inherited.pop(key) for key in own})
+        now = _values(cfg, values)
+        lost = {k: v for k, v in values.items() if v != now.get(k)}
+        cfg.merge_from_dict(lost)
+    given = inherited | given
     if given:
         write_settings(cfg, given)
-        write_options(cfg, whole)
+    write_options(cfg, whole)
+
+
+def _values(cfg: Config, keys: Iterable[str]) -> dict[str, Any]:
+    """Return copies of the values of keys, not of parts."""
+    found = {}
+    for key in keys:
+        held = cfg
+        for name in key.split('.'):
+            # A nearer file may have a list there.
+            held = held.get(name) if hasattr(held, 'get') else None
+        if not isinstance(held, dict | None):
+            found[key] = copy.deepcopy(held)
+    return found
+
+
+def _check_key(
+    cfg: Config, key: str, settings: Iterable[str], files: list[ConfigFile]
+) -> None:
+    """Refuse a key that changes nothing."""
+    name = key.split('.')[0]
+    if name in RUN_KEYS:
+        return
+    value = cfg.get(name)
+    if isinstance(value, dict | list):
+        if not any(name in file.read for file in files):
+            return  # of the user's own code
+        same = [k for k, v in entries(cfg) if '.' in k and v == value]
+        same = same or ['the keys that are computed with it']
+        raise ValueError(
+            f'{key} changes nothing, as the config has read {name} already: '
+            f'write {listed(same, 2)}'
+        )
+    near = keys_named(cfg, key) or difflib.get_close_matches(
+        name, [*settings, *RUN_KEYS], 1
+    )
+    hint = f'did you mean {listed(near)}? ' if near else ''
+    short = f', or {", ".join(settings)}' if settings else ''
+    raise ValueError(
+        f'there is no setting {key}: {hint}Write whole keys, such as '
+        f'optim_wrapper.optimizer.lr{short}'
+    )
 
 
 def _is_setting(value: Any) -> bool:

@@ -5,14 +5,12 @@ OpenMMLab's classes accept most arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
 """
 
-import ast
 import itertools
 import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
@@ -20,6 +18,7 @@ from mmengine.config import Config
 from mmmoca.config_parts import parts_of
 from mmmoca.messages import listed
 
+from .config_files import config_files
 from .options import keys_named
 from .settings import settings_of
 
@@ -142,30 +141,25 @@ def unread_variables(cfg: Config) -> str | None:
     Returns:
         str: A sentence; None if all are read, or nothing is inherited.
     """
-    file = Path(cfg.filename or '')
-    if file.suffix != '.py':
-        return None
-    tree = ast.parse(file.read_bytes())
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    own = [
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
-    read |= {'_base_', 'custom_imports', *RUN_KEYS, *settings_of(cfg)}
-    unread = [name for name in own if name not in read]
-    if '_base_' not in own or not unread:
-        return None
-    keys = [key for name in unread for key in keys_named(cfg, name)]
-    whole = sorted(
-        (key for key in keys if '.' in key),
-        key=lambda key: not key.startswith('train'),
-    )
-    instead = f': write {listed(whole, 2)}' if whole else ''
-    return f'nothing reads {listed(unread)} of {file}{instead}'
+    files = config_files(cfg)
+    known = {'custom_imports', *RUN_KEYS, *settings_of(cfg)}
+    for number, file in enumerate(files):
+        # Files that inherit this one may read its variables.
+        read = known.union(*(later.read for later in files[number:]))
+        unread = sorted(file.variables - read)
+        if file is not files[-1]:
+            # Parts that only some of the files which inherit it take.
+            parts = (dict, list, tuple)
+            unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
+        if file.inherits and unread:
+            keys = [key for name in unread for key in keys_named(cfg, name)]
+            whole = sorted(
+                (key for key in keys if '.' in key),
+                key=lambda key: not key.startswith('train'),
+            )
+            instead = f': write {listed(whole, 2)}' if whole else ''
+            return f'nothing reads {listed(unread)} of {file.name}{instead}'
+    return None
 
 
 def wrong_scale(

@@ -2,6 +2,7 @@
 """From a config file and options to the config of a run."""
 
 import inspect
+import json
 import re
 import sys
 from unittest import mock
@@ -130,6 +131,7 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
     [
         ("data_root = 'images'", 'train_dataloader.dataset.data_root'),
         ('epochs = 3', 'epochs'),
+        ('epochs, seed = 3, 1', 'epochs'),
         ('num = 8\ntrain_dataloader = dict(num_workers=num)', None),
         ('compile = True', None),
     ],
@@ -140,6 +142,66 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
     file.write_text(f'_base_ = {str(CONFIG)!r}\n{line}\n')
     found = unread_variables(read_run(file))
     assert named in found if named else found is None
+    child = tmp_path / 'child.py'
+    child.write_text("_base_ = 'own.py'\n")
+    assert (unread_variables(read_run(child)) is None) == (named is None)
+
+
+@pytest.mark.parametrize(
+    'texts, expected',
+    [
+        # A file's keys win over settings that it inherits, and its own ones.
+        (['batch_size = 2', 'train_dataloader = dict(batch_size=7)'], 7),
+        (['batch_size = 2\ntrain_dataloader = dict(batch_size=7)'], 7),
+        (['batch_size = 2\npart = dict(batch_size=7)\n'
+          'train_dataloader = {**part}'], 7),
+        (['batch_size = 2', "_base_.train_dataloader['batch_size'] = 7"], 7),
+        (['batch_size = 2', 'train_dataloader: dict = dict(batch_size=7)',
+          'epochs = 3'], 7),
+        # Settings win over keys that they inherit.
+        (['train_dataloader = dict(batch_size=7)', 'batch_size = 2'], 2),
+        (['batch_size = 7', 'batch_size = 2'], 2),
+        # What is taken from there is not the file's own.
+        (['batch_size = 2\n'
+          'train_dataloader = dict(_base_.train_dataloader)'], 2),
+    ],
+)  # fmt: skip
+def test_the_nearest_file_wins(tmp_path, texts, expected):
+    """Settings and whole keys of files that inherit one another."""
+    base = SEGMENTATION
+    for number, text in enumerate(texts):
+        file = tmp_path / f'{number}.py'
+        file.write_text(f'_base_ = [{str(base)!r}]\n{text}\n')
+        base = file
+    assert read_run(file).train_dataloader.batch_size == expected
+    key = 'train_dataloader.batch_size'
+    assert read_run(file, {key: 9}).train_dataloader.batch_size == 9
+    assert read_run(file, ['batch_size=9']).train_dataloader.batch_size == 9
+    whole = file.with_suffix('.json')
+    whole.write_text(json.dumps({'_base_': str(file), **nested(key, 5)}))
+    assert read_run(whole).train_dataloader.batch_size == 5
+
+
+def nested(key, value):
+    """A dict of dicts that has a value at a dotted key."""
+    for name in reversed(key.split('.')):
+        value = {name: value}
+    return value
+
+
+def test_shapes_are_those_of_their_page():
+    """A file inherits a template, whose folder is a setting."""
+    file = CONFIGS / 'detection/cascade-mask-rcnn_vit-tiny_fpn_shapes.py'
+    cfg = read_run(file)
+    for stage in ('train', 'val', 'test'):
+        dataset = cfg[f'{stage}_dataloader'].dataset
+        assert dataset.data_root == 'data/shapes/'
+
+
+def test_a_variable_that_is_read_already():
+    """It changes nothing any more; a part of the user's own code may."""
+    with pytest.raises(ValueError, match=r'train_dataloader\.dataset\.pipe'):
+        read_run(CONFIG, ['train_pipeline.0.type=mmmoca.LoadBands'])
 
 
 def test_settings_and_whole_keys(tmp_path):
