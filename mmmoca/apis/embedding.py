@@ -291,7 +291,11 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     except (FileNotFoundError, ValueError):  # missing, or damaged
         earlier = None
     earlier = earlier if isinstance(earlier, dict) else {}
-    differ = [k for k in made_from if earlier.get(k) != made_from[k]]
+    differ = [
+        'names, sizes or times of files' if k == 'names' else k
+        for k in made_from
+        if earlier.get(k) != made_from[k]
+    ]
     if differ:
         raise FileExistsError(
             f'{made} belongs to other features ({listed(differ)} differ): '

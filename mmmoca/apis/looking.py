@@ -11,7 +11,7 @@ from mmengine.registry import DATASETS, DefaultScope
 from mmmoca.checkpoints.record import images_record, normalisation
 from mmmoca.config_parts import stage_loaders
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS
-from mmmoca.datasets.image_places import image_set_of
+from mmmoca.datasets.image_places import image_set_of, refuse_archive
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.engine.config import read_run
@@ -49,6 +49,7 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
 def _look(place: str, options: dict | Sequence[str]) -> Look:
     if os.path.isdir(place) or place.endswith('.tar') or '{' in place:
         return look_at(dict(data=_images_at(place)))
+    refuse_archive(place)
     cfg = read_run(find_config(place), options)
     record = images_record(cfg.to_dict(), channels=3, img_size=(1, 1))
     return look_at(_sets_of(cfg), normalisation(record))

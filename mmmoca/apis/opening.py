@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
 from mmmoca.datasets.hf_images import HFRows, is_opened
-from mmmoca.datasets.image_places import image_set_of
+from mmmoca.datasets.image_places import image_set_of, refuse_archive
 from mmmoca.datasets.image_set import ImageSet
 
 from .images import Images, build_transform
@@ -76,6 +76,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
             path = str(os.path.expanduser(image))  # NumPy's, too
+            refuse_archive(path)
             several = _is_place(path) and image_set(path, pipeline).data_list
             sources += several or [path]
         elif isinstance(image, (bytes, Image.Image, np.ndarray)):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mmmoca.messages import listed
 
+from .beside import record_beside
 from .errors import CheckpointError
 from .locate import Location, layout_of, locate
 from .names import HUGGINGFACE, PROJECTION, TIMM
@@ -142,7 +143,15 @@ def read_backbone(
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
+    beside = {}
+    if not record_of(checkpoint.get('meta')):
+        beside = record_beside(path)
+    if beside:
+        checkpoint['meta'] = dict(mmmoca=beside)
     backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
+    if beside:
+        text = f'{listed(beside)} are from the JSON files beside it'
+        backbone = backbone._replace(changes=(*backbone.changes, text))
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 

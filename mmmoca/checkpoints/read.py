@@ -94,9 +94,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
             that are not plain ones; see :func:`check_content`.
     """
     path = os.path.expanduser(os.fspath(path))
-    if not os.path.isfile(path):
-        hint = ': download it first' if '://' in path else ''
-        raise CheckpointError(f'there is no file {path}{hint}')
+    _check_file(path)
     reader = _read_safetensors if _is_safetensors(path) else _read_pickled
     checkpoint = reader(path, lazy)
     if not isinstance(checkpoint, dict):
@@ -106,6 +104,23 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         )
     check_content(checkpoint, path)
     return checkpoint
+
+
+def _check_file(path: str) -> None:
+    """Refuse what is no file, or a part of what transformers has cut up."""
+    if os.path.isdir(path):
+        raise CheckpointError(
+            f'{path} is a folder: name the file of weights in it, '
+            'model.safetensors say'
+        )
+    if not os.path.isfile(path):
+        hint = ': download it first' if '://' in path else ''
+        raise CheckpointError(f'there is no file {path}{hint}')
+    if re.search(r'(\.index\.json|-\d{5}-of-\d{5}\.\w+)$', path):
+        raise CheckpointError(
+            f'{path} belongs to a model in several files: load it by '
+            'transformers and save model.state_dict() in one'
+        )
 
 
 def _read_pickled(path: str, lazy: bool) -> object:

@@ -92,9 +92,11 @@ def _values(
             sizes[index] = None
     for one in content['annotations']:
         image, category = one['image_id'], one['category_id']
-        if type(image) is not int or image not in sizes:
+        if type(image) is not int or type(category) is not int:
+            problem = 'image_id or category_id is no whole number'
+        elif image not in sizes:
             problem = 'image_id does not exist'
-        elif type(category) is not int or category not in categories:
+        elif category not in categories:
             problem = 'category_id does not exist'
         else:
             problem = _problem(one, sizes[image] if masks else None)

@@ -27,6 +27,23 @@ def stored_in(path: str) -> str | None:
     return None
 
 
+# Endings of archives that no loader reads one image of.
+_PACKED = ('.zip', '.gz', '.tgz', '.bz2', '.xz', '.zst', '.7z', '.rar')
+
+
+def refuse_archive(path: str) -> None:
+    """Refuse an archive that would have to be unpacked for each image.
+
+    Raises:
+        ValueError: It says what to do.
+    """
+    if path.lower().endswith(_PACKED) and os.path.isfile(path):
+        raise ValueError(
+            f'{path} is a packed archive: unpack it to a folder, or to one '
+            '.tar that is not compressed'
+        )
+
+
 def image_set_of(place: str) -> type[ImageSet]:
     """Tell folders, shards and data sets of Hugging Face apart.
 
@@ -35,8 +52,12 @@ def image_set_of(place: str) -> type[ImageSet]:
 
     Returns:
         The class of data sets whose ``data_root`` it is.
+
+    Raises:
+        ValueError: See :func:`refuse_archive`.
     """
     place = os.path.expanduser(place)
+    refuse_archive(place)
     if not os.path.isdir(place):
         pattern = '{' in place and not os.path.exists(place)
         shards = pattern or place.endswith('.tar')

@@ -21,7 +21,7 @@ from .file_endings import count_left_out
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
 # The form of the index. One of another form is made anew.
-_FORM = 2
+_FORM = 3
 # What is read of a label, or of a description in JSON.
 _MOST_BYTES = 2**24
 
@@ -98,7 +98,7 @@ def _digest(text: object) -> str:
 def _read_headers(
     shard: str, endings: tuple[str, ...], left_out: Counter[str]
 ) -> list[Member]:
-    taken: list[tuple[str, str]] = []  # names, and what they stand for
+    taken: dict[str, str] = {}  # names, by what they stand for
     files: dict[str, tuple[int, int]] = {}
     links: dict[str, str] = {}
     with tarfile.open(shard, 'r:') as tar:
@@ -116,23 +116,41 @@ def _read_headers(
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
             if name.lower().endswith(endings) or _is_label(name):
-                taken.append((name, place))
+                # Its label may have changed, too.
+                if taken.pop(place, None) is not None:
+                    left_out['of a name that comes again'] += 1
+                taken[place] = name
             else:
                 count_left_out(name, left_out)
-        images, labels = [], {}
-        for name, place in taken:
-            if (found := files.get(_end_of(place, links))) is None:
-                left_out['that are links to no file in the archive'] += 1
-            elif not _is_label(name):
-                images.append((name, *found))
+        found = {
+            name: files.get(_end_of(place, links))
+            for place, name in taken.items()
+        }
+        lost = [name for name in found if found[name] is None]
+        if lost:
+            left_out['that are links to no file in the archive'] += len(lost)
+        labels = _labels(tar.fileobj, found)
+    return [
+        (name, *span, labels.get(key_of(name)[0]))
+        for name, span in found.items()
+        if span is not None and not _is_label(name)
+    ]
+
+
+def _labels(
+    file: BinaryIO, found: dict[str, tuple[int, int] | None]
+) -> dict[str, int | None]:
+    """Return the label of each sample: that of KEY.cls, else of KEY.json."""
+    labels = {}
+    for name, span in found.items():
+        if span is not None and _is_label(name):
+            key, suffix = key_of(name)
+            label = _label_of(file, *span)
+            if suffix == 'cls':
+                labels[key] = label
             else:
-                key, suffix = key_of(name)
-                label = _label_of(tar.fileobj, *found)
-                if suffix == 'cls':
-                    labels[key] = label
-                else:
-                    labels.setdefault(key, label)
-    return [(*image, labels.get(key_of(image[0])[0])) for image in images]
+                labels.setdefault(key, label)
+    return labels
 
 
 def _is_label(name: str) -> bool:

@@ -26,7 +26,7 @@ from .settings import settings_of
 # packages. Many accept sequences.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
-    'num_classes img_size patch_size stride': (1, 1e12),
+    'num_classes img_size patch_size stride val_interval': (1, 1e12),
     'crop_size': (1e-9, 1e12),  # a share of the image for mmdet
     'prob momentum drop_path_rate drop_rate attn_drop_rate layer_decay_rate': (
         0,

@@ -51,9 +51,10 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         return bare
     hint = (
         f'--cfg-options {key}={text} cannot be read: write KEY.NAME=VALUE for '
-        'each part of a dict, and key="[a,b]" for a list'
+        'each part of a dict, key="[a,b]" for a list, and a list of dicts in '
+        'a config file'
     )
-    if re.match(r'dict\(|\{', bare):
+    if re.search(r'(^|[\[(,])\s*(dict\(|\{)', bare):
         raise ValueError(hint)
     try:
         value = DictAction._parse_iterable(text)

@@ -308,10 +308,6 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
         ValueError: If it is no number.
     """
     kinds = {*get_args(kind)}
-    if {*get_args(Names)} <= kinds:
-        if text.endswith('.txt') and not os.path.isfile(text):
-            raise ValueError(f'{key}: there is no file {text}')
-        return read_names(text)
     if str in kinds:
         return text
     pair = tuple[int, int] in kinds
@@ -320,7 +316,8 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
     try:
         numbers = tuple(map(number, parts))
     except ValueError as error:
-        raise ValueError(f'{key}={text} is no number') from error
+        whole = ' whole' if number is int else ''
+        raise ValueError(f'{key}={text} is no{whole} number') from error
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -351,7 +348,12 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     """Read a value of a setting's type, or names from a file."""
     kinds = {*get_args(kind)}
     if isinstance(value, str) and {*get_args(Names)} <= kinds:
-        return [line for line in read_lines(value) if line.strip()]
+        if value.endswith('.txt') and not os.path.isfile(value):
+            raise ValueError(f'{key}: there is no file {value}')
+        names = read_names(value)
+        if isinstance(names, str):
+            return [line for line in read_lines(names) if line.strip()]
+        return names
     number = Real if float in kinds else Integral
     parts = value if isinstance(value, (list, tuple)) else [value]
     right = all(

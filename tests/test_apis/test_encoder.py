@@ -301,6 +301,7 @@ SIZE = torch.zeros(1, 3, 48, 48)
         (3, {}, TypeError, 'int'),
         (io.BytesIO(b'png'), {}, TypeError, 'BytesIO'),
         ('16.png', {}, ValueError, '16.png'),
+        ('a.tar.gz', {}, ValueError, 'a.tar.gz'),
         (np.zeros((9, 9, 3)), {}, TypeError, 'image 0'),
         (Image.new('I;16', (9, 9)), {}, TypeError, 'image 0'),
         (np.zeros((9, 9, 7), np.uint8), {}, TypeError, '(9, 9, 7)'),
@@ -319,6 +320,7 @@ def test_refused_images(
 ):
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.ones((9, 9), np.uint16)).save('16.png')
+    Path('a.tar.gz').touch()
     with raises(error, key):
         encoder.embed(images, **options)
 

@@ -4,6 +4,7 @@
 Where an encoder goes on, to other libraries, is in test_export.
 """
 
+import json
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from torch import nn
 
 import mmmoca
 from mmmoca.apis.export import export_encoder
-from mmmoca.checkpoints import run_record
+from mmmoca.checkpoints import CheckpointError, run_record
 from mmmoca.models import MOCAViT
 
 from ..helpers import checkpoint_files as files
@@ -330,3 +331,31 @@ def test_starts_of_pretraining(source, tmp_path):
             [partial(files.tokens, part), partial(features, again)],
             source.size,
         )
+
+
+def test_what_lies_beside_the_weights(tmp_path):
+    """Heads and normalisation, which no tensor tells."""
+    sizes = SIZES | dict(num_attention_heads=8, layer_norm_eps=1e-6)
+    config = transformers.ViTConfig(**sizes)
+    vit = files.randomise(transformers.ViTModel(config), 0)
+    vit.save_pretrained(tmp_path)
+    images = dict(image_mean=[0.5] * 3, image_std=[0.25] * 3)
+    (tmp_path / 'preprocessor_config.json').write_text(json.dumps(images))
+    path = tmp_path / 'model.safetensors'
+    encoder = mmmoca.load(path, device='cpu')
+    check(vit, [partial(features, encoder)], (32, 32))
+    assert encoder.preprocessing.mean == (127.5,) * 3
+    assert encoder.preprocessing.std == (63.75,) * 3
+    given = mmmoca.load(
+        path, device='cpu', num_heads=2, mean=[1, 2, 3], std=[1, 1, 1]
+    )
+    assert given.metainfo['num_heads'] == 2
+    assert given.preprocessing.mean == (1, 2, 3)
+    for beside in ({'hidden_act': 'relu'}, ['no', 'config']):
+        (tmp_path / 'config.json').write_text(json.dumps(beside))
+        with pytest.raises(CheckpointError):
+            mmmoca.load(path)
+    cut = path.rename(tmp_path / 'model-00001-of-00002.safetensors')
+    for place in (tmp_path, cut):
+        with pytest.raises(CheckpointError, match=place.name):
+            mmmoca.load(place)

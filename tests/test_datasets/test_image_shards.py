@@ -272,6 +272,20 @@ def test_links_lead_within_the_archive(tmp_path):
     assert dict(zip(names, labels))['d/later.png'] == 7
 
 
+def test_the_last_of_a_name_counts(tmp_path):
+    """As where tar has appended what has changed; its label, too."""
+    path = tmp_path / 'a.tar'
+    with tarfile.open(path, 'w') as tar:
+        for number, key in enumerate('abab'):
+            add(tar, f'{key}.png', b'%d' % number)
+            add(tar, f'{key}.cls', b'%d' % number)
+    found = ImageShards(str(path))
+    contents = [fileio.get(info['img_path']) for info in found.data_list]
+    assert contents == [b'2', b'3']
+    assert found.get_gt_labels().tolist() == [2, 3]
+    assert found.left_out.total() == 4
+
+
 def test_several_images_of_a_sample(tmp_path):
     path = tmp_path / 'a.tar'
     names = [

@@ -63,7 +63,9 @@ def test_facts_of_images(photos):
     assert dict(facts.classes) == dict(a=4, b=4, c=0)
     assert dataset.left_out['in @eaDir'] == 1
     assert facts.left_out['of .txt'] == 1
-    assert facts.odd == Counter({'turned by EXIF': 1, 'with transparency': 1})
+    again = 'equal to one of another class'
+    odd = Counter(('turned by EXIF', 'with transparency', again))
+    assert facts.odd == odd
     assert facts.sizes.count((40, 60)) == 7
     assert (600, 60) in facts.sizes  # as shown
     assert facts.counts() == {
@@ -124,8 +126,24 @@ def test_doors_without_a_run(photos):
     assert '1 of .txt' in line and not look.wrong
     with pytest.raises(FileNotFoundError, match='no_such_place'):
         mmmoca.look('no_such_place')
+    packed = photos / 'run/a.zip'
+    packed.touch()
+    with pytest.raises(ValueError, match=packed.name):
+        mmmoca.look(packed)
     (images,) = mmmoca.look(OWN_CONFIG, dict(data_root=photos)).sections
     assert images.columns[1:] == ['train']  # without labels no others exist
+
+
+def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
+    """As those of a list that counts classes from 1."""
+    names = tmp_path / 'names.txt'
+    names.write_text('a/1.png 1\nb/turned.jpg 2\n')
+    bank = ImageFolder(str(photos), pipeline=[dict(type='mmmoca.LoadImage')])
+    asked = folder(photos, ann_file=str(names))
+    sets = {'val': asked, 'val bank': bank, 'test bank': bank}
+    shared, missing = look_at(sets).odd[-2:]
+    assert '2 images' in shared
+    assert missing.startswith('val') and missing.endswith('2')
 
 
 def test_an_image_of_another_size_is_said_once(tmp_path):

@@ -99,6 +99,7 @@ def test_empty_images_count_in_validation_only(shapes, altered):
         ('segmentation', first(segmentation=[[0, 0, 1e9, 0, 1e9, 1e9]])),
         ('altered.json', each(segmentation=lambda a: [a['bbox']])),
         ('crowds', each(iscrowd=1)),
+        ('negative', each(bbox=lambda a: [9, 9, -a['bbox'][2], 9])),
     ],
 )
 def test_annotation_files(altered, word, change):
@@ -157,6 +158,18 @@ def test_objects_that_are_left_out_are_named(altered):
     assert sorted(sum(left_out.values(), [])) == ids
     assert dataset.boxes.totals()['objects'] == len(objects) - len(bad)
     assert str(ids[0]) in str(said[0].message)
+
+
+@pytest.mark.parametrize(
+    'word, change',
+    [
+        ('polygons', each(bbox=lambda a: [side / 2 for side in a['bbox']])),
+        (CLASSES[0], each(iscrowd=lambda a: int(a['category_id'] == 1))),
+    ],
+)
+def test_what_stands_out_of_boxes(altered, word, change):
+    with pytest.warns(DataWarning, match=word):
+        DATASETS.build(altered(change))
 
 
 def test_facts_of_boxes(altered):

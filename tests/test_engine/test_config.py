@@ -218,6 +218,9 @@ def test_settings_and_whole_keys(tmp_path):
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     (tmp_path / 'names.txt').write_text('cat\ndog\n\n')
+    for names in ('cat', 'cat,dog'):  # as on a command line
+        cfg = read_run(SEGMENTATION, {'classes': names})
+        assert cfg.model.decode_head.num_classes == names.count(',') + 1
     names = [f'classes={tmp_path}/names.txt']
     assert read_run(SEGMENTATION, names).model.decode_head.num_classes == 2
 

@@ -11,6 +11,7 @@ from .report import Section
 
 SMALL = 32**2  # pixels, as COCO's evaluation has it
 MOST_IMAGES = 200_000  # whose objects are counted
+MOST_POLYGONS = 20_000  # that are compared with their boxes
 
 
 class BoxFacts:
@@ -28,6 +29,7 @@ class BoxFacts:
         }
         self.left_out: dict[str, list[int]] = defaultdict(list)
         self._seen: set[tuple] = set()
+        self._compared = 0  # polygons
 
     def take(self, one: dict, size: tuple[int, int], name: str | None) -> bool:
         """Count an object.
@@ -49,8 +51,12 @@ class BoxFacts:
             why = 'of other classes'
         elif one.get('ignore'):
             why = 'to be ignored'
-        elif one['area'] <= 0 or width < 1 or height < 1:
+        elif min(width, height) < 0:
+            why = 'of a negative width or height'
+        elif width < 1 or height < 1:
             why = 'of less than a pixel, as shares of 1 are'
+        elif one['area'] <= 0:
+            why = 'whose area is 0'
         elif across <= 0 or down <= 0:
             why = 'outside of their image'
         elif self.masks and not _has_polygon(one.get('segmentation')):
@@ -63,6 +69,10 @@ class BoxFacts:
             counts['small'] += width * height < SMALL
             counts['beyond the image'] += max(right, bottom, -x, -y) > 1
             counts['twice'] += key in self._seen
+            if self._compared < MOST_POLYGONS:
+                unlike = _differs(one['bbox'], one.get('segmentation'))
+                self._compared += unlike is not None
+                counts['unlike their mask'] += bool(unlike)
             self._seen.add(key)
             return True
         self.left_out[why].append(one['id'])
@@ -103,11 +113,22 @@ class BoxFacts:
                 f'{file} reach beyond their image: bbox is [x, y, width, '
                 'height], not two corners'
             )
+        if found['unlike their mask'] > 0.05 * self._compared:
+            lines.append(
+                f'{found["unlike their mask"]} of {self._compared} boxes of '
+                f'{file} do not enclose the polygons of their masks'
+            )
         if found['twice']:
             lines.append(f'{found["twice"]} boxes of {file} are there twice')
-        empty = [name for name, counts in self.classes.items() if not counts]
+        empty = [
+            name
+            for name, counts in self.classes.items()
+            if counts['objects'] == counts['crowds']
+        ]
         if empty:
-            lines.append(f'{file} has no object of {listed(empty)}')
+            lines.append(
+                f'{file} has no object of {listed(empty)}, crowds aside'
+            )
         return lines
 
 
@@ -145,6 +166,21 @@ def box_facts(dataset: Any) -> BoxFacts | None:
                 names[label] if known else None,
             )
     return facts
+
+
+def _differs(box: Sequence[float], mask: object) -> bool | None:
+    """Return whether a box is not that of polygons; None without any."""
+    if not isinstance(mask, list) or not _has_polygon(mask):
+        return None
+    x, y, width, height = box
+    for first, start, length in ((0, x, width), (1, y, height)):
+        places = [place for part in mask for place in part[first::2]]
+        slack = max(2, 0.1 * length)
+        if abs(min(places) - start) > slack:
+            return True
+        if abs(max(places) - start - length) > slack:
+            return True
+    return False
 
 
 def _has_polygon(mask: object) -> bool:

@@ -51,6 +51,8 @@ class ImageFacts:
         unreadable (list[str]): Images that cannot be read, and why.
         prints (Counter[bytes]): Digests of the files' content.
         classes (Counter[str]): Images of each class, if there are any.
+        labels (dict[int, str]): The classes that have images, by number.
+        seen (dict[bytes, str]): Labels of images, by digest.
         decoded (int): Of how many images the pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
         sums (np.ndarray): Sums over the decoded images of their means and
@@ -69,6 +71,8 @@ class ImageFacts:
     unreadable: list[str] = field(default_factory=list)
     prints: Counter[bytes] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
+    labels: dict[int, str] = field(default_factory=dict)
+    seen: dict[bytes, str] = field(default_factory=dict)
     decoded: int = 0
     grey: int = 0
     sums: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
@@ -87,6 +91,15 @@ class ImageFacts:
         squares = self.sums[1] / max(1, self.decoded)
         return np.sqrt(np.maximum(squares - self.mean**2, 0))
 
+    def add_set(self, part: Any) -> None:
+        """Count what a data set says without a look at its images."""
+        self.left_out.update(getattr(part, 'left_out', {}))
+        self.crop = max(self.crop, *_crops(part.pipeline.transforms), 0)
+        for label, (name, number) in _classes(part).items():
+            self.classes[name] += number
+            if number:
+                self.labels[label] = name
+
     def add_file(self, info: dict, load: LoadImageFromFile) -> tuple[str, ...]:
         """Count what a file says of itself.
 
@@ -101,7 +114,10 @@ class ImageFacts:
         path = info['img_path']
         check_regular(path)
         content = fileio.get(path, backend_args=load.backend_args)
-        self.prints[hashlib.blake2b(content, digest_size=12).digest()] += 1
+        digest = hashlib.blake2b(content, digest_size=12).digest()
+        self.prints[digest] += 1
+        label = str(info.get('gt_label'))
+        again = self.seen.setdefault(digest, label) != label
         header = read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
@@ -111,7 +127,8 @@ class ImageFacts:
         self.sizes.append(size)
         if problem := size_problem(path, size, info):
             self.wrong.append(problem)
-        return header.oddities()
+        twice = ('equal to one of another class',) if again else ()
+        return (*header.oddities(), *twice)
 
     def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""
@@ -219,9 +236,7 @@ def image_facts(
     parts = list(members(dataset))
     facts = ImageFacts(sum(map(len, parts)), pixels=pixels)
     for part in parts:
-        facts.left_out.update(getattr(part, 'left_out', {}))
-        facts.classes.update(_classes(part))
-        facts.crop = max(facts.crop, *_crops(part.pipeline.transforms), 0)
+        facts.add_set(part)
     ends = np.cumsum([len(part) for part in parts])
     order = np.random.default_rng(0).permutation(facts.number)
     end = time.monotonic() + seconds
@@ -252,23 +267,28 @@ def image_facts(
     return facts
 
 
-def _classes(part: Any) -> Counter[str]:
-    """Return the images of each class, those without an image too."""
+def _classes(part: Any) -> dict[int, tuple[str, int]]:
+    """Return name and images of each label, of those without an image too."""
     names = part.metainfo.get('classes') or ()
     number = len(part)
     labelled = 0 < number <= MOST_LABELS and 'gt_label' in part.get_data_info(
         0
     )
     if not labelled:
-        return Counter()
-    found = Counter({str(name): 0 for name in names})
+        return {}
+    found = Counter(dict.fromkeys(range(len(names)), 0))
     for index in range(number):
         label = part.get_data_info(index)['gt_label']
         if not isinstance(label, int | np.integer):
-            return Counter()  # of several classes
-        known = 0 <= label < len(names)
-        found[str(names[label]) if known else f'{label}'] += 1
-    return found
+            return {}  # of several classes
+        found[int(label)] += 1
+    return {
+        label: (
+            str(names[label]) if 0 <= label < len(names) else f'{label}',
+            n,
+        )
+        for label, n in found.items()
+    }
 
 
 def _crops(steps: list) -> Iterator[int]:
@@ -318,17 +338,35 @@ def images_section(
                 f'{role}: {len(facts.wrong)} of {facts.headers} images cannot '
                 f'be used: {listed(facts.wrong, 2)}'
             )
-    train = sets.get('train')
-    for role in sets.keys() & {'val', 'test'} if train else ():
-        if shared := len(sets[role].prints.keys() & train.prints.keys()):
-            section.odd.append(
-                f'{role}: {shared} images are among those of the training, too'
-            )
+    section.odd += _unlike_known(sets)
     if normalise is not None:
         shown = _numbers(' of the config', *normalise)
         section.rows += [[k, *[v] * len(sets)] for k, v in shown.items()]
         section.odd += _unlike(sets, *normalise)
     return section
+
+
+def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
+    """Say which images that are evaluated are known, or of unknown classes."""
+    lines = []
+    for role, facts in sets.items():
+        stage = role.split()[0]
+        if role not in ('val', 'test'):
+            continue
+        for known in {'train', f'{stage} bank'} & sets.keys():
+            others = sets[known]
+            name = 'the training' if known == 'train' else 'the bank'
+            if shared := len(facts.prints.keys() & others.prints.keys()):
+                lines.append(
+                    f'{role}: {shared} images are among those of {name}, too'
+                )
+            missing = facts.labels.keys() - others.labels.keys()
+            if others.labels and missing:
+                labels = listed(facts.labels[label] for label in missing)
+                lines.append(
+                    f'{role}: no image of {name} is of the class {labels}'
+                )
+    return lines
 
 
 def _numbers(

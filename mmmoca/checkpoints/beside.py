@@ -1,0 +1,72 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What transformers and timm write beside a file of weights."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from numbers import Real
+from pathlib import Path
+
+from .errors import CheckpointError
+
+# As they name it, so that no other file belongs to a config.json.
+_WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
+
+
+def record_beside(path: str | os.PathLike) -> dict:
+    """Return heads and normalisation from the JSON files beside weights.
+
+    That is ``num_attention_heads`` of transformers' ``config.json``, the
+    mean and std of its ``preprocessor_config.json``, and those in the
+    ``pretrained_cfg`` of timm's ``config.json``.
+
+    Args:
+        path (str | os.PathLike): A file of weights.
+
+    Returns:
+        dict: As a record of this package, see :func:`.record.file_record`.
+        Empty if nothing is said, or the file has another name than theirs.
+
+    Raises:
+        CheckpointError: If the config asks for another activation than ours.
+    """
+    path = Path(path)
+    if not _WEIGHTS.fullmatch(path.name):
+        return {}
+    config = _read(path.with_name('config.json'))
+    images = _read(path.with_name('preprocessor_config.json'))
+    activation = config.get('hidden_act', 'gelu')
+    if not str(activation).startswith(('gelu', 'silu')):
+        raise CheckpointError(
+            f'the config.json beside {path} has hidden_act={activation!r}: '
+            'only encoders with GELU or SwiGLU can be loaded'
+        )
+    record: dict = {}
+    heads = config.get('num_attention_heads')
+    if type(heads) is int and heads > 0:
+        record['num_heads'] = heads
+    timm = config.get('pretrained_cfg')
+    timm = timm if isinstance(timm, Mapping) else {}
+    mean = images.get('image_mean', timm.get('mean'))
+    std = images.get('image_std', timm.get('std'))
+    if _are_shares(mean) and _are_shares(std) and len(mean) == len(std):
+        scaled = ([255.0 * n for n in numbers] for numbers in (mean, std))
+        record['preprocessing'] = dict(zip(('mean', 'std'), scaled))
+    return record
+
+
+def _read(file: Path) -> Mapping:
+    try:
+        content = json.loads(file.read_text(encoding='utf-8'))
+    except (OSError, ValueError, RecursionError):  # missing, or no JSON
+        return {}
+    return content if isinstance(content, Mapping) else {}
+
+
+def _are_shares(numbers: object) -> bool:
+    """Return whether these are numbers of images with values of 0 to 1."""
+    return isinstance(numbers, list) and all(
+        isinstance(n, Real) and not isinstance(n, bool) and 0 < n <= 1
+        for n in numbers
+    )
