@@ -52,7 +52,10 @@ def _look(place: str, options: dict | Sequence[str]) -> Look:
     refuse_archive(place)
     cfg = read_run(find_config(place), options)
     record = images_record(cfg.to_dict(), channels=3, img_size=(1, 1))
-    return look_at(_sets_of(cfg), normalisation(record))
+    head = cfg.model.get('head') or {}
+    classes = head.get('num_classes')
+    sets = _sets_of(cfg)
+    return look_at(sets, normalisation(record), num_classes=classes)
 
 
 def _images_at(place: str) -> Sized:

@@ -6,6 +6,7 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import NamedTuple
 
 from mmengine.config import Config
@@ -171,8 +172,8 @@ def global_batch_size(cfg: Config) -> int:
 def likely_slips(cfg: Config) -> list[str]:
     """Say what a training of a config may not have meant.
 
-    That is a learning rate for another batch, or variables that nothing
-    reads.
+    That is a learning rate for another batch, the momentum of MMEngine's
+    averages in the place of the paper's, or variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -180,7 +181,8 @@ def likely_slips(cfg: Config) -> list[str]:
     Returns:
         list[str]: A sentence each.
     """
-    return [*filter(None, (_rate_slip(cfg), unread_variables(cfg)))]
+    slips = _rate_slip(cfg), _momentum_slip(cfg), unread_variables(cfg)
+    return [slip for slip in slips if slip]
 
 
 def _rate_slip(cfg: Config) -> str | None:
@@ -192,6 +194,16 @@ def _rate_slip(cfg: Config) -> str | None:
         f'the config has a learning rate for {base} images a step, and this '
         f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
         'it'
+    )
+
+
+def _momentum_slip(cfg: Config) -> str | None:
+    momentum = place(cfg, MOMENTUM)[1]
+    if not isinstance(momentum, Real) or not 0 < momentum < 0.5:
+        return None
+    return (
+        f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
+        f"(MMEngine's is the other one): did you mean {1 - momentum:g}?"
     )
 
 

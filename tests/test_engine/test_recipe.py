@@ -210,6 +210,12 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     assert scale_lr(cfg) == {} and not likely_slips(cfg)  # once
 
 
+def test_the_momentum_is_not_that_of_averages():
+    cfg = read_run(DEMO_CONFIG, {'default_hooks.teacher_ema.momentum': 0.004})
+    (slip,) = likely_slips(cfg)
+    assert '0.996' in slip
+
+
 @pytest.mark.slow
 def test_dry_run_takes_three_steps_and_keeps_nothing(
     root, tmp_path, monkeypatch
@@ -235,7 +241,8 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert cfg.to_dict() == before and [*tmp_path.iterdir()] == [file]
     assert 'start.pth' in report['starts from']
     assert report['images'] == '58'
-    assert '1 of 58' in look.odd[0] and 'broken.jpg' in look.odd[0]
+    (broken,) = (line for line in look.odd if 'broken.jpg' in line)
+    assert '1 of 58' in broken
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rate'] == '0.000106'
     assert 'a smaller batch' not in report  # 16 are few

@@ -16,6 +16,7 @@ def look_at(
     sets: Mapping[str, Sized],
     normalise: tuple[Sequence[float], Sequence[float]] | None = None,
     pixels: int = PIXELS,
+    num_classes: int | None = None,
 ) -> Look:
     """Look at data sets once: names, headers, and the pixels of a few.
 
@@ -25,6 +26,7 @@ def look_at(
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
             and std by which a model normalises, of colours in the order RGB.
         pixels (int): Images of each set that are decoded.
+        num_classes (int, optional): Of the classifier that learns them.
 
     Returns:
         Look: Its tables, what stands out, and what is certainly wrong.
@@ -43,7 +45,7 @@ def look_at(
                 masks[name] = mask_facts(part)
             if (found := box_facts(part)) is not None:
                 boxes[name] = found
-    sections = [images_section(images, normalise)]
+    sections = [images_section(images, normalise, num_classes)]
     if masks:
         sections.append(masks_section(masks))
     if boxes:

@@ -316,6 +316,7 @@ def _skips(part: Any) -> bool:
 def images_section(
     sets: Mapping[str, ImageFacts],
     normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    num_classes: int | None = None,
 ) -> Section:
     """Compare the images of data sets.
 
@@ -323,6 +324,7 @@ def images_section(
         sets (Mapping[str, ImageFacts]): By the name of the set.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
             and std by which a model normalises, of colours in the order RGB.
+        num_classes (int, optional): Of the classifier that learns them.
 
     Returns:
         Section: Its table and what stands out.
@@ -337,6 +339,13 @@ def images_section(
             section.wrong.append(
                 f'{role}: {len(facts.wrong)} of {facts.headers} images cannot '
                 f'be used: {listed(facts.wrong, 2)}'
+            )
+        most = max(facts.labels, default=0)
+        if num_classes is not None and most >= num_classes:
+            section.wrong.append(
+                f'{role}: there are images of the label {most}, but the head '
+                f'has {num_classes} classes, 0 to {num_classes - 1}: write '
+                'model.head.num_classes, or lists that count from 0'
             )
     section.odd += _unlike_known(sets)
     if normalise is not None:

@@ -59,7 +59,9 @@ class LookHook(Hook):
         model = unwrap_model(runner.model)
         record = run_record(runner.cfg.to_dict(), model)
         numbers = normalisation(record.get('preprocessing', {}))
-        look = on_main_process(look_at, sets, numbers, self.pixels)
+        head = getattr(model, 'head', None)
+        classes = getattr(head, 'num_classes', None)
+        look = on_main_process(look_at, sets, numbers, self.pixels, classes)
         self.look = look
         runner.logger.info(f'Data:\n{look}')
         if look.wrong:
