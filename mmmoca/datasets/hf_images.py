@@ -118,7 +118,8 @@ class HFRows(Sequence):
             to '', any place: whoever opened the data set trusts it.
 
     Raises:
-        ValueError: If there is no such column, or several, or no row.
+        ValueError: If there is no such column, or several, or no row, or the
+            data set transforms its rows.
         OSError: For a row that has no image, or names a file elsewhere.
     """
 
@@ -129,6 +130,11 @@ class HFRows(Sequence):
 
         if not len(dataset):
             raise ValueError('there are no images in an empty data set')
+        if dataset.format['type'] == 'custom':
+            raise ValueError(
+                'images are read as they are stored, without the function of '
+                'with_transform: take dataset.with_format(None)'
+            )
         self.column = _choose(dataset, 'image_column', column, 'Image')
         self.folder = folder
         rows = dataset.with_format(None).select_columns([self.column])

@@ -191,6 +191,8 @@ class LoadImage(LoadImageFromFile):
             OSError: If it cannot be decoded, or has other bits.
             TypeError: If an image in memory is of another kind.
         """
+        if isinstance(source, bytes) and not source:
+            raise _unreadable(name, 'the file is empty')
         problem = ''
         try:
             header = read_header(source)

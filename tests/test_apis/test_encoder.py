@@ -87,6 +87,8 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     datasets = pytest.importorskip('datasets')
     rows = datasets.Dataset.from_dict(dict(picture=paths))
     rows = rows.cast_column('picture', datasets.Image())
+    with raises(ValueError, 'with_transform'):
+        encoder.embed(rows.with_transform(lambda batch: batch))
     rows.save_to_disk(tmp_path / 'rows')
     with pytest.raises(ValueError):
         encoder.embed(rows.select([]))
@@ -301,6 +303,7 @@ SIZE = torch.zeros(1, 3, 48, 48)
         (3, {}, TypeError, 'int'),
         (io.BytesIO(b'png'), {}, TypeError, 'BytesIO'),
         ('16.png', {}, ValueError, '16.png'),
+        ('empty.png', {}, OSError, 'empty.png'),
         ('a.tar.gz', {}, ValueError, 'a.tar.gz'),
         (np.zeros((9, 9, 3)), {}, TypeError, 'image 0'),
         (Image.new('I;16', (9, 9)), {}, TypeError, 'image 0'),
@@ -320,7 +323,8 @@ def test_refused_images(
 ):
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.ones((9, 9), np.uint16)).save('16.png')
-    Path('a.tar.gz').touch()
+    for name in ('a.tar.gz', 'empty.png'):
+        Path(name).touch()
     with raises(error, key):
         encoder.embed(images, **options)
 
