@@ -8,7 +8,8 @@ _base_ = './moca_vit-tiny_textures.py'
 # 'auto' follows from images, batch and steps as in moca_vit-b16_own-images.
 model = dict(codebook=dict(num_words='auto', num_new_words='auto', centre=0.9))
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
-auto_scale_lr = dict(enable=True, rule='sqrt')  # 1e-3 (B / 32)^.5
+# 1e-3 (B / 16)^.5: docs/benchmarks/own_images.md.
+auto_scale_lr = dict(enable=True, base_batch_size=16, rule='sqrt')
 train_pipeline = _base_.train_pipeline
 # Colours alone would tell which views of a photo belong together.
 for view in train_pipeline[2].transforms:

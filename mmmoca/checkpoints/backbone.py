@@ -143,15 +143,13 @@ def read_backbone(
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
-    beside = {}
-    if not record_of(checkpoint.get('meta')):
-        beside = record_beside(path)
-    if beside:
-        checkpoint['meta'] = dict(mmmoca=beside)
     backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
+    known = backbone.record or backbone.layout not in ('huggingface', 'timm')
+    beside = {} if known else record_beside(path)
     if beside:
         text = f'{listed(beside)} are from the JSON files beside it'
-        backbone = backbone._replace(changes=(*backbone.changes, text))
+        changes = (*backbone.changes, text)
+        backbone = backbone._replace(record=beside, changes=changes)
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 

@@ -17,12 +17,11 @@ _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 def record_beside(path: str | os.PathLike) -> dict:
     """Return heads and normalisation from the JSON files beside weights.
 
-    That is ``num_attention_heads`` of transformers' ``config.json``, the
-    mean and std of its ``preprocessor_config.json``, and those in the
-    ``pretrained_cfg`` of timm's ``config.json``.
+    transformers writes ``config.json`` and ``preprocessor_config.json``, timm
+    writes ``config.json``.
 
     Args:
-        path (str | os.PathLike): A file of weights.
+        path (str | os.PathLike): A file of weights of these libraries.
 
     Returns:
         dict: As a record of this package, see :func:`.record.file_record`.
@@ -35,8 +34,7 @@ def record_beside(path: str | os.PathLike) -> dict:
     if not _WEIGHTS.fullmatch(path.name):
         return {}
     config = _read(path.with_name('config.json'))
-    images = _read(path.with_name('preprocessor_config.json'))
-    activation = config.get('hidden_act', 'gelu')
+    activation = config.get('hidden_act') or 'gelu'
     if not str(activation).startswith(('gelu', 'silu')):
         raise CheckpointError(
             f'the config.json beside {path} has hidden_act={activation!r}: '
@@ -44,13 +42,17 @@ def record_beside(path: str | os.PathLike) -> dict:
         )
     record: dict = {}
     heads = config.get('num_attention_heads')
+    heads = heads or _part(config, 'model_args').get('num_heads')
     if type(heads) is int and heads > 0:
         record['num_heads'] = heads
-    timm = config.get('pretrained_cfg')
-    timm = timm if isinstance(timm, Mapping) else {}
-    mean = images.get('image_mean', timm.get('mean'))
-    std = images.get('image_std', timm.get('std'))
-    if _are_shares(mean) and _are_shares(std) and len(mean) == len(std):
+    images = _read(path.with_name('preprocessor_config.json'))
+    timm = _part(config, 'pretrained_cfg') or config
+    mean = images.get('image_mean') or timm.get('mean')
+    std = images.get('image_std') or timm.get('std')
+    factor = images.get('rescale_factor', 1 / 255)
+    usual = isinstance(factor, Real) and abs(255 * factor - 1) < 1e-3
+    usual &= images.get('do_normalize') is not False
+    if usual and _are_shares(mean) and _are_shares(std) and min(std) > 0:
         scaled = ([255.0 * n for n in numbers] for numbers in (mean, std))
         record['preprocessing'] = dict(zip(('mean', 'std'), scaled))
     return record
@@ -58,15 +60,20 @@ def record_beside(path: str | os.PathLike) -> dict:
 
 def _read(file: Path) -> Mapping:
     try:
-        content = json.loads(file.read_text(encoding='utf-8'))
+        content = json.loads(file.read_text(encoding='utf-8-sig'))
     except (OSError, ValueError, RecursionError):  # missing, or no JSON
         return {}
     return content if isinstance(content, Mapping) else {}
 
 
+def _part(config: Mapping, name: str) -> Mapping:
+    part = config.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
 def _are_shares(numbers: object) -> bool:
     """Return whether these are numbers of images with values of 0 to 1."""
     return isinstance(numbers, list) and all(
-        isinstance(n, Real) and not isinstance(n, bool) and 0 < n <= 1
+        isinstance(n, Real) and not isinstance(n, bool) and 0 <= n <= 1
         for n in numbers
     )

@@ -28,7 +28,10 @@ def stored_in(path: str) -> str | None:
 
 
 # Endings of archives that no loader reads one image of.
-_PACKED = ('.zip', '.gz', '.tgz', '.bz2', '.xz', '.zst', '.7z', '.rar')
+_PACKED = (
+    *('.zip', '.gz', '.tgz', '.bz2', '.tbz2', '.xz', '.txz'),
+    *('.zst', '.lz4', '.7z', '.rar'),
+)
 
 
 def refuse_archive(path: str) -> None:

@@ -5,6 +5,7 @@ import copy
 import difflib
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
@@ -194,32 +195,58 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
             whole[key] = read_option(cfg, key, value) if as_text else value
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
-    written = [_values(cfg, file.keys) for file in files]
-    nearest = {name: file for file in files for name in file.variables}
-    for file, values in zip(files, written):
-        own = [key for key in inherited if nearest.get(key) is file]
-        if own:
-            write_settings(cfg, {key: inherited.pop(key) for key in own})
-        now = _values(cfg, values)
-        lost = {k: v for k, v in values.items() if v != now.get(k)}
-        cfg.merge_from_dict(lost)
-    given = inherited | given
-    if given:
-        write_settings(cfg, given)
+    if inherited or given:
+        kept = _kept(cfg, inherited, given, files)
+        write_settings(cfg, inherited | given)
+        cfg.merge_from_dict(
+            {k: v for k, v in kept.items() if _held(cfg, k) is not None}
+        )
     write_options(cfg, whole)
 
 
-def _values(cfg: Config, keys: Iterable[str]) -> dict[str, Any]:
-    """Return copies of the values of keys, not of parts."""
-    found = {}
-    for key in keys:
-        held = cfg
-        for name in key.split('.'):
-            # A nearer file may have a list there.
-            held = held.get(name) if hasattr(held, 'get') else None
-        if not isinstance(held, dict | None):
-            found[key] = copy.deepcopy(held)
-    return found
+def _kept(
+    cfg: Config, inherited: dict, given: dict, files: list[ConfigFile]
+) -> dict[str, Any]:
+    """Return the values that settings must leave as files have them.
+
+    A file's own values win over settings of files that it inherits.
+    """
+    before = cfg.to_dict()
+    own = {
+        key: value
+        for key in set().union(*(file.keys for file in files))
+        if _is_plain(value := _held(before, key))
+    }
+    nearest = {name: file for file in files for name in file.variables}
+    # The files that each change of a value comes from, None for an option.
+    changes: dict[str, set] = defaultdict(set)
+    for name, value in (inherited | given).items():
+        file = None if name in given else nearest.get(name)
+        changed = copy.deepcopy(cfg)
+        write_settings(changed, {name: value})
+        for key in own:
+            if _held(changed, key) != own[key]:
+                changes[key].add(file and file.name)
+    return {
+        key: own[key]
+        for key, origins in changes.items()
+        for file in files
+        if key in file.keys and origins <= file.inherited
+    }
+
+
+def _held(part: Any, key: str) -> Any:
+    """Return what dicts hold at a dotted key, or None."""
+    for name in key.split('.'):
+        part = part.get(name) if hasattr(part, 'get') else None
+    return part
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell values, and lists of them, from parts that settings go into."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return not isinstance(value, dict | None)
 
 
 def _check_key(
@@ -231,10 +258,10 @@ def _check_key(
         return
     value = cfg.get(name)
     if isinstance(value, dict | list):
-        if not any(name in file.read for file in files):
-            return  # of the user's own code
+        read = any(name in file.read for file in files)
         same = [k for k, v in entries(cfg) if '.' in k and v == value]
-        same = same or ['the keys that are computed with it']
+        if not (read and same and value):
+            return  # of the user's own code
         raise ValueError(
             f'{key} changes nothing, as the config has read {name} already: '
             f'write {listed(same, 2)}'

@@ -151,7 +151,7 @@ def unread_variables(cfg: Config) -> str | None:
             # Parts that only some of the files which inherit it take.
             parts = (dict, list, tuple)
             unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
-        if file.inherits and unread:
+        if len(file.inherited) > 1 and unread:
             keys = [key for name in unread for key in keys_named(cfg, name)]
             whole = sorted(
                 (key for key in keys if '.' in key),

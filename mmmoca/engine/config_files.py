@@ -6,7 +6,9 @@ texts alone.
 """
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from mmengine import load
 from mmengine.config import Config
 
 _BASE = '_base_'
+_ENDINGS = '.py', '.json', '.yaml', '.yml'
 
 
 class ConfigFile(NamedTuple):
@@ -21,9 +24,10 @@ class ConfigFile(NamedTuple):
 
     Attributes:
         name (str): Its path.
-        inherits (bool): Whether it has ``_base_``.
-        keys (frozenset[str]): Dotted keys of the values that it writes. A
-            dict that it takes from elsewhere is none of them.
+        inherited (frozenset[str]): Paths of all files that it inherits, and
+            its own.
+        keys (frozenset[str]): Dotted keys of the values that it writes,
+            without those that it takes from ``_base_``.
         variables (frozenset[str]): Names at its top level, without
             ``_base_``.
         read (frozenset[str]): Those that it reads, of its own and of files
@@ -31,7 +35,7 @@ class ConfigFile(NamedTuple):
     """
 
     name: str
-    inherits: bool
+    inherited: frozenset[str]
     keys: frozenset[str]
     variables: frozenset[str]
     read: frozenset[str]
@@ -46,32 +50,55 @@ def config_files(cfg: Config) -> list[ConfigFile]:
     Returns:
         list[ConfigFile]: Empty for a config of another origin.
     """
-    found, text = [], cfg.text or ''
+    found, whole, text = [], [], cfg.text or ''
     while text:
         # MMEngine joins the texts, each below the path of its file.
         name, _, text = text.partition('\n')
-        if Path(name).suffix not in ('.py', '.json', '.yaml', '.yml'):
-            return []
-        try:
-            content = Path(name).read_text(encoding='utf-8')
-        except OSError:
-            return []
-        if not text.startswith(content):
+        content = _content(name)
+        if content is None or not text.startswith(content):
             return []
         text = text[len(content) + 1 :]
-        found.append(_parsed(name, content))
+        tree, bases = _parsed(name, content)
+        # Bases come first, so that the last ones are those of this file.
+        first = len(whole) - bases
+        inherited = frozenset({name}.union(*whole[first:]))
+        whole[first:] = [inherited]
+        found.append(_config_file(name, inherited, tree))
     return found
 
 
-def _parsed(name: str, content: str) -> ConfigFile:
-    if not name.endswith('.py'):
-        parts = load(name)
-        tree = ast.parse(repr(parts), mode='eval')
-        keys = frozenset(_keys_of('', tree.body, {}))
-        names = frozenset(parts) - {_BASE}
-        return ConfigFile(name, _BASE in parts, keys, names, frozenset())
-    tree = ast.parse(content)
-    written = [*_assignments(tree)]
+def _content(name: str) -> str | None:
+    try:
+        text = Path(name).read_text(encoding='utf-8')
+    except (OSError, ValueError):
+        return None
+    return text if name.endswith(_ENDINGS) else None
+
+
+def _parsed(name: str, content: str) -> tuple[ast.Module, int]:
+    """Return the code of a file, and the number of its bases."""
+    # What MMEngine replaces by a value is no Python, JSON or YAML.
+    if name.endswith('.py'):
+        tree = ast.parse(re.sub(r'\{\{\s*\$.*?\}\}', '0', content))
+    else:
+        plain = StringIO(re.sub(r'\{\{.*?\}\}', '0', content))
+        parts = load(plain, file_format=Path(name).suffix[1:]) or {}
+        tree = ast.parse('')
+        for key, value in parts.items():
+            node = ast.parse(repr(value), mode='eval').body
+            tree.body.append(ast.Assign([ast.Name(key, ast.Store())], node))
+    bases = dict(_assignments(tree.body)).get(_BASE)
+    if bases is None:
+        return tree, 0
+    code = ast.fix_missing_locations(ast.Expression(bases))
+    value = eval(compile(code, name, 'eval'))  # as MMEngine reads it
+    return tree, 1 if isinstance(value, str) else len(value)
+
+
+def _config_file(
+    name: str, inherited: frozenset[str], tree: ast.Module
+) -> ConfigFile:
+    written = [(k, v) for k, v in _assignments(tree.body) if k != _BASE]
     values = dict(written)
     nodes = [*ast.walk(tree)]
     read = {
@@ -84,42 +111,42 @@ def _parsed(name: str, content: str) -> ConfigFile:
         for node in nodes
         if isinstance(node, ast.Attribute) and _dotted(node) == node.attr
     }
-    return ConfigFile(
-        name,
-        any(isinstance(node, ast.Name) and node.id == _BASE for node in nodes),
-        frozenset(
-            key
-            for name, value in written
-            for key in _keys_of(name, value, values)
-        ),
-        frozenset(name for name, _ in written if '.' not in name),
-        frozenset(read),
-    )
+    keys = {key for k, v in written for key in _keys_of(k, v, values)}
+    names = {key for key in values if '.' not in key}
+    return ConfigFile(name, inherited, *map(frozenset, (keys, names, read)))
 
 
-def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def _assignments(
+    body: Sequence[ast.stmt],
+) -> Iterator[tuple[str, ast.expr]]:
     """Yield the dotted keys that are assigned, and what is assigned."""
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign | ast.AugAssign):
-            targets, value = [node.target], node.value
+    for node in body:
+        if isinstance(node, ast.If | ast.For | ast.With):
+            yield from _assignments(node.body)
+            yield from _assignments(getattr(node, 'orelse', []))
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+            yield from _pairs(node.target, node.value)
         elif isinstance(node, ast.Assign):
-            targets, value = node.targets, node.value
-        else:
-            continue
-        for target in targets:
-            parts = [(target, value)]
-            if isinstance(target, ast.Tuple):
-                values = getattr(value, 'elts', [value] * len(target.elts))
-                parts = [*zip(target.elts, values)]
-            for part, one in parts:
-                if (key := _dotted(part)) and one is not None:
-                    yield key, one
+            for target in node.targets:
+                yield from _pairs(target, node.value)
+
+
+def _pairs(
+    target: ast.expr, value: ast.expr | None
+) -> Iterator[tuple[str, ast.expr]]:
+    parts = [(target, value)]
+    if isinstance(target, ast.Tuple):
+        values = getattr(value, 'elts', [value] * len(target.elts))
+        parts = [*zip(target.elts, values)]
+    for part, one in parts:
+        if (key := _dotted(part)) and one is not None:
+            yield key, one
 
 
 def _dotted(node: ast.expr) -> str | None:
     """Return the key that a = b, _base_.a.b or a['b'] writes or reads."""
     if isinstance(node, ast.Name):
-        return '' if node.id == _BASE else node.id
+        return node.id
     if isinstance(node, ast.Attribute):
         end = node.attr
     elif isinstance(node, ast.Subscript) and isinstance(
@@ -129,7 +156,7 @@ def _dotted(node: ast.expr) -> str | None:
     else:
         return None
     start = _dotted(node.value)
-    return start and f'{start}.{end}' if start != '' else end
+    return end if start == _BASE else start and f'{start}.{end}'
 
 
 def _keys_of(

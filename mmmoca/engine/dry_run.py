@@ -141,11 +141,14 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
 def _keep_nothing(cfg: Config) -> None:
     """Leave out what writes, and a validation's numbers."""
     # It is built, for what it refuses, and never begins.
-    cfg.train_cfg.val_begin = sys.maxsize
+    if cfg.get('val_cfg'):
+        cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):
         cfg[f'test_{part}'] = None
     hooks = cfg.get('default_hooks') or {}
     cfg.default_hooks = dict(hooks, checkpoint=None)
+    if hooks.get('logger'):
+        hooks.logger.pop('out_dir', None)
     cfg.visualizer, cfg.resume, cfg.log_level = None, False, 'ERROR'
 
 

@@ -10,6 +10,7 @@ and what follows from it. A setting that is not given changes nothing.
 import inspect
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from numbers import Integral, Real
@@ -348,7 +349,8 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     """Read a value of a setting's type, or names from a file."""
     kinds = {*get_args(kind)}
     if isinstance(value, str) and {*get_args(Names)} <= kinds:
-        if value.endswith('.txt') and not os.path.isfile(value):
+        is_path = ',' not in value and re.search(r'/|\.\w{3,5}$', value)
+        if is_path and not os.path.isfile(value):
             raise ValueError(f'{key}: there is no file {value}')
         names = read_names(value)
         if isinstance(names, str):

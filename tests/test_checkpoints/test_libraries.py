@@ -351,6 +351,16 @@ def test_what_lies_beside_the_weights(tmp_path):
     )
     assert given.metainfo['num_heads'] == 2
     assert given.preprocessing.mean == (1, 2, 3)
+    images = dict(image_mean=None, rescale_factor=1 / 127.5)
+    (tmp_path / 'preprocessor_config.json').write_text(json.dumps(images))
+    other = dict(model_args=dict(num_heads=4), mean=[0] * 3, std=[1] * 3)
+    (tmp_path / 'config.json').write_text(json.dumps(other))
+    loaded = mmmoca.load(path, device='cpu')
+    assert loaded.metainfo['num_heads'] == 4
+    assert loaded.preprocessing.source == 'assumed'  # of another scale
+    (tmp_path / 'preprocessor_config.json').unlink()
+    loaded = mmmoca.load(path, device='cpu')  # timm's
+    assert loaded.preprocessing.mean == (0,) * 3
     for beside in ({'hidden_act': 'relu'}, ['no', 'config']):
         (tmp_path / 'config.json').write_text(json.dumps(beside))
         with pytest.raises(CheckpointError):

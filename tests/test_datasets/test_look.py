@@ -144,7 +144,7 @@ def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
     shared, missing = look_at(sets).odd[-2:]
     assert '2 images' in shared
     assert missing.startswith('val') and missing.endswith('2')
-    for classes, number in ((2, 1), (3, 0)):  # labels 1 and 2
+    for classes, number in ((2, 1), (3, 0), (None, 0)):  # labels 1 and 2
         look = look_at({'val': asked}, num_classes=classes)
         assert len(look.wrong) == number
 

@@ -182,6 +182,40 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     assert read_run(whole).train_dataloader.batch_size == 5
 
 
+def test_settings_stand_together(tmp_path):
+    """Files side by side inherit nothing of each other."""
+    data, child = tmp_path / 'data.py', tmp_path / 'child.py'
+    for folder in ('cat', 'dog'):
+        (tmp_path / 'train' / folder).mkdir(parents=True)
+    data.write_text("classes = ['a', 'b', 'c']\nepochs = 7\n")
+    bases = [str(data), str(CLASSES)]
+    for order in (bases, bases[::-1]):
+        child.write_text(f'_base_ = {order}\n')
+        # Folders would tell another number.
+        cfg = read_run(child, [f'data_root={tmp_path}'])
+        assert cfg.train_cfg.max_epochs == 7
+        assert cfg.model.head.num_classes == 3
+    data.write_text("classes = 'gone.txt'\n")
+    with pytest.raises(ValueError, match='gone.txt'):
+        read_run(child)
+    assert read_run(child, ['classes=a,b']).model.head.num_classes == 2
+
+
+def test_settings_go_into_lists_of_parts(tmp_path):
+    """As into those of data sets that a file writes."""
+    own = tmp_path / 'own.py'
+    own.write_text(
+        f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
+        'img_size = 96\n'
+        'one = dict(_base_.train_dataloader.dataset)\n'
+        "both = dict(type='ConcatDataset', datasets=[one, one])\n"
+        'train_dataloader = dict(dataset=dict(_delete_=True, **both))\n'
+    )
+    cfg = read_run(own)
+    views = cfg.train_dataloader.dataset.datasets[1].pipeline[2].transforms
+    assert views[0][0].scale == cfg.model.backbone.img_size == 96
+
+
 def nested(key, value):
     """A dict of dicts that has a value at a dotted key."""
     for name in reversed(key.split('.')):
@@ -198,10 +232,28 @@ def test_shapes_are_those_of_their_page():
         assert dataset.data_root == 'data/shapes/'
 
 
-def test_a_variable_that_is_read_already():
+def test_a_variable_that_is_read_already(tmp_path):
     """It changes nothing any more; a part of the user's own code may."""
     with pytest.raises(ValueError, match=r'train_dataloader\.dataset\.pipe'):
         read_run(CONFIG, ['train_pipeline.0.type=mmmoca.LoadBands'])
+    file = tmp_path / 'own.py'
+    file.write_text(
+        f'_base_ = {str(CONFIG)!r}\nown = dict(a=1)\nown["b"] = 2\n'
+    )
+    assert read_run(file, ['own.b=3']).own == dict(a=1, b=3)
+
+
+def test_placeholders_of_mmengine(tmp_path, monkeypatch):
+    """Files with them are no Python, JSON or YAML before they are read."""
+    monkeypatch.setenv('OWN_EPOCHS', '7')
+    base = CONFIGS / 'moca_vit-b16_own-images.py'
+    for name, text in {
+        'a.yaml': f'_base_: {base}\nepochs: {{{{$OWN_EPOCHS:3}}}}\n',
+        'a.json': f'{{"_base_": "{base}", "epochs": {{{{$OWN_EPOCHS:3}}}}}}',
+        'a.py': f"_base_ = '{base}'\nepochs = int('{{{{$OWN_EPOCHS:3}}}}')\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert read_run(tmp_path / name).train_cfg.max_epochs == 7
 
 
 def test_settings_and_whole_keys(tmp_path):

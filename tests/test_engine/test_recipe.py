@@ -121,7 +121,7 @@ def test_tiny_follows_the_same_rules(root):
     cfg = read_run(TINY_CONFIG, settings)
     written = complete_recipe(cfg) | scale_lr(cfg)
     expected = recipe_numbers(RunSize(58, 8, 28))
-    assert written == expected | {LR: pytest.approx(1e-3 / 2)}
+    assert written == expected | {LR: pytest.approx(1e-3 / 2**0.5)}
 
 
 def test_size_and_views_have_names(root, tmp_path):

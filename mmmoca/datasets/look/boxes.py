@@ -69,10 +69,10 @@ class BoxFacts:
             counts['small'] += width * height < SMALL
             counts['beyond the image'] += max(right, bottom, -x, -y) > 1
             counts['twice'] += key in self._seen
-            if self._compared < MOST_POLYGONS:
-                unlike = _differs(one['bbox'], one.get('segmentation'))
-                self._compared += unlike is not None
-                counts['unlike their mask'] += bool(unlike)
+            polygons = _polygons(one)
+            if polygons and self._compared < MOST_POLYGONS:
+                self._compared += 1
+                counts['unlike their mask'] += _differ(one['bbox'], polygons)
             self._seen.add(key)
             return True
         self.left_out[why].append(one['id'])
@@ -168,17 +168,28 @@ def box_facts(dataset: Any) -> BoxFacts | None:
     return facts
 
 
-def _differs(box: Sequence[float], mask: object) -> bool | None:
-    """Return whether a box is not that of polygons; None without any."""
-    if not isinstance(mask, list) or not _has_polygon(mask):
-        return None
+def _polygons(one: dict) -> list[list[float]]:
+    """Return the polygons of an object, if it is no crowd and has some."""
+    mask = one.get('segmentation')
+    if one.get('iscrowd') or not isinstance(mask, list):
+        return []
+    right = all(
+        isinstance(part, list)
+        and len(part) > 5
+        and all(isinstance(number, int | float) for number in part)
+        for part in mask
+    )
+    return mask if right else []
+
+
+def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
+    """Return whether a box is not that of polygons."""
     x, y, width, height = box
-    for first, start, length in ((0, x, width), (1, y, height)):
-        places = [place for part in mask for place in part[first::2]]
+    for axis, start, length in ((0, x, width), (1, y, height)):
+        places = [place for part in polygons for place in part[axis::2]]
         slack = max(2, 0.1 * length)
-        if abs(min(places) - start) > slack:
-            return True
-        if abs(max(places) - start - length) > slack:
+        ends = min(places) - start, max(places) - start - length
+        if max(map(abs, ends)) > slack:
             return True
     return False
 

@@ -340,11 +340,15 @@ def images_section(
                 f'{role}: {len(facts.wrong)} of {facts.headers} images cannot '
                 f'be used: {listed(facts.wrong, 2)}'
             )
-        most = max(facts.labels, default=0)
-        if num_classes is not None and most >= num_classes:
+        foreign = [
+            label
+            for label in facts.labels
+            if num_classes is not None and not 0 <= label < num_classes
+        ]
+        if foreign:
             section.wrong.append(
-                f'{role}: there are images of the label {most}, but the head '
-                f'has {num_classes} classes, 0 to {num_classes - 1}: write '
+                f'{role}: there are images of the labels {listed(foreign)}, '
+                f'but the head has {num_classes} classes, from 0: write '
                 'model.head.num_classes, or lists that count from 0'
             )
     section.odd += _unlike_known(sets)
