@@ -144,8 +144,7 @@ def read_backbone(
     """
     checkpoint = read_checkpoint(path, lazy=True)
     backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
-    known = backbone.record or backbone.layout not in ('huggingface', 'timm')
-    beside = {} if known else record_beside(path)
+    beside = {} if backbone.record else record_beside(path, backbone.layout)
     if beside:
         text = f'{listed(beside)} are from the JSON files beside it'
         changes = (*backbone.changes, text)

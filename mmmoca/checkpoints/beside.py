@@ -14,28 +14,33 @@ from .errors import CheckpointError
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
-def record_beside(path: str | os.PathLike) -> dict:
+def record_beside(path: str | os.PathLike, layout: str) -> dict:
     """Return heads and normalisation from the JSON files beside weights.
 
     transformers writes ``config.json`` and ``preprocessor_config.json``, timm
     writes ``config.json``.
 
     Args:
-        path (str | os.PathLike): A file of weights of these libraries.
+        path (str | os.PathLike): A file of weights.
+        layout (str): Whose they are: 'huggingface' or 'timm'.
 
     Returns:
         dict: As a record of this package, see :func:`.record.file_record`.
-        Empty if nothing is said, or the file has another name than theirs.
+        Empty if nothing is said, or the file has another name or layout
+        than theirs.
 
     Raises:
         CheckpointError: If the config asks for another activation than ours.
     """
     path = Path(path)
-    if not _WEIGHTS.fullmatch(path.name):
+    known = layout in ('huggingface', 'timm')
+    if not (known and _WEIGHTS.fullmatch(path.name)):
         return {}
     config = _read(path.with_name('config.json'))
     activation = config.get('hidden_act') or 'gelu'
-    if not str(activation).startswith(('gelu', 'silu')):
+    if layout == 'huggingface' and not str(activation).startswith(
+        ('gelu', 'silu')
+    ):
         raise CheckpointError(
             f'the config.json beside {path} has hidden_act={activation!r}: '
             'only encoders with GELU or SwiGLU can be loaded'
