@@ -85,7 +85,7 @@ MUTANTS = [
     ("return ~img if img.dtype.kind in 'biu' else -img", 'return -img'),
     ('(clear and shown) or', '(clear and background is not None) or'),
     ('header.size[::-1] if swapped else', 'header.size if swapped else'),
-    ("{'val', 'test'} if train else ()", "{'test'} if train else ()"),
+    ("if role not in ('val', 'test'):", "if role != 'test':"),
     ('old + start: known[old]', 'old: known[old]'),
     ('width * height < SMALL', 'width + height < SMALL'),
     # fitting a checkpoint, and what it records
