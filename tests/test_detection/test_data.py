@@ -172,6 +172,17 @@ def test_what_stands_out_of_boxes(altered, word, change):
         DATASETS.build(altered(change))
 
 
+def test_polygons_of_crowds_have_other_boxes(altered):
+    def change(content):
+        for one in content['annotations']:
+            if one['category_id'] == 1:
+                one['iscrowd'] = 1
+                one['bbox'] = [side / 2 for side in one['bbox']]
+
+    lines = DATASETS.build(altered(change)).boxes.odd('x')
+    assert not any('polygons' in line for line in lines)
+
+
 def test_facts_of_boxes(altered):
     """Two corners in the place of width and height, and one twice."""
 

@@ -241,6 +241,11 @@ def test_a_variable_that_is_read_already(tmp_path):
         f'_base_ = {str(CONFIG)!r}\nown = dict(a=1)\nown["b"] = 2\n'
     )
     assert read_run(file, ['own.b=3']).own == dict(a=1, b=3)
+    # Equal to a part that it does not compute.
+    file.write_text(
+        f"_base_ = {str(CONFIG)!r}\nown = dict(type='PackInputs')\n"
+    )
+    assert read_run(file, ['own.b=3']).own == dict(type='PackInputs', b=3)
 
 
 def test_placeholders_of_mmengine(tmp_path, monkeypatch):

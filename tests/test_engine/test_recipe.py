@@ -228,12 +228,13 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     cfg.load_from = f'mmmoca-start://{file}'
     before = cfg.to_dict()
     # A device that lags behind counts: a step of two batches, then others.
-    lags = iter((0.6, 0.6))
+    lags = iter((0.6, 0.6, *[0.1] * 6))  # of a first step and three others
     monkeypatch.setattr(
         'mmmoca.engine.dry_run.wait_for_device',
-        lambda: time.sleep(next(lags, 0.1)),
+        lambda: time.sleep(next(lags)),
     )
     report, look = dry_run(cfg)
+    assert next(lags, None) is None
     first, step = (
         float(report[k].split()[0]) for k in ('the first step', 'a step')
     )
