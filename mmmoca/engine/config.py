@@ -196,12 +196,13 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
     if inherited or given:
-        kept = _kept(cfg, inherited, given, files)
+        # Only settings of files give way to a file's own values.
+        kept = _kept(cfg, inherited, given, files) if inherited else {}
         write_settings(cfg, inherited | given)
         cfg.merge_from_dict(
             {k: v for k, v in kept.items() if _held(cfg, k) is not None}
         )
-    write_options(cfg, whole)
+        write_options(cfg, whole)
 
 
 def _kept(

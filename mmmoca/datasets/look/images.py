@@ -363,17 +363,17 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
     """Say which images that are evaluated are known, or of unknown classes."""
     lines = []
     for role, facts in sets.items():
-        stage = role.split()[0]
         if role not in ('val', 'test'):
             continue
-        for known in {'train', f'{stage} bank'} & sets.keys():
-            others = sets[known]
-            name = 'the training' if known == 'train' else 'the bank'
+        known = {'the training': 'train', 'the bank': f'{role} bank'}
+        for name, other in known.items():
+            if (others := sets.get(other)) is None:
+                continue
             if shared := len(facts.prints.keys() & others.prints.keys()):
                 lines.append(
                     f'{role}: {shared} images are among those of {name}, too'
                 )
-            missing = facts.labels.keys() - others.labels.keys()
+            missing = sorted(facts.labels.keys() - others.labels.keys())
             if others.labels and missing:
                 labels = listed(facts.labels[label] for label in missing)
                 lines.append(
