@@ -112,7 +112,7 @@ def _values(
 def _problem(one: dict, size: list[int] | None) -> str | None:
     """Say what makes no sense in an object, or in its mask."""
     box, mask = one['bbox'], one.get('segmentation')
-    if not _numbers(box) or len(box) != 4 or not _numbers([one['area']]):
+    if not are_finite(box) or len(box) != 4 or not are_finite([one['area']]):
         return 'bbox or area is not finite'
     if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
         return 'iscrowd or ignore is not 0 or 1'
@@ -127,7 +127,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return (
             None if same and min(counts) >= 0 else 'RLE does not fit its image'
         )
-    if not isinstance(mask, list) or not all(map(_numbers, mask)):
+    if not isinstance(mask, list) or not all(map(are_finite, mask)):
         return 'segmentation is no list of polygons, each a list of numbers'
     # pycocotools makes room for each pixel on the way, or fails in doing so.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
@@ -158,7 +158,7 @@ def _number(code: str) -> int:
     return number - (parts[-1] >> 4 << 5 * len(parts))
 
 
-def _numbers(values: Any) -> bool:
+def are_finite(values: object) -> bool:
     """Return whether these are finite numbers in a list."""
     try:  # sum() looks at all of them at once
         return isinstance(values, list) and math.isfinite(sum(values))

@@ -149,7 +149,8 @@ def open_image(content: bytes) -> Image.Image:
         The image, of which ``size`` and ``info`` are known.
 
     Raises:
-        Image.UnidentifiedImageError: If Pillow knows no such format.
+        Image.UnidentifiedImageError: If Pillow knows no such format, or
+            there are no bytes.
         ImportError: For HEIC, if pillow-heif is missing.
     """
     Image.init()
@@ -170,7 +171,9 @@ def open_image(content: bytes) -> Image.Image:
                 return opener(stream, '')
         except (SyntaxError, IndexError, TypeError, struct.error):
             continue  # as Pillow does: another one may know it
-    raise UnidentifiedImageError('Pillow knows no such format')
+    raise UnidentifiedImageError(
+        'Pillow knows no such format' if content else 'the file is empty'
+    )
 
 
 def _header_of_shape(

@@ -45,7 +45,7 @@ TINY = {
     'attention.py': '--views 2 --repeats 1',
     'kernels.py': f'--arch deit-tiny --repeats 1 --batch-size {TINY_BATCH} '
     '--compile no',
-    'step.py': '--arch deit-tiny --repeats 1 --dtype bf16 --forms ours '
+    'step.py': '--arch deit-tiny --repeats 1 --dtype fp32 --forms ours '
     f'--batch-size {TINY_BATCH}',
     'banks.py': '--patches 2048 --images 1 --bank 1000 --queries 10',
     'demo.py': '--iters 2',

@@ -7,6 +7,7 @@ from typing import Any
 
 from mmmoca.messages import listed
 
+from ..coco_entries import are_finite
 from .report import Section
 
 SMALL = 32**2  # pixels, as COCO's evaluation has it
@@ -47,6 +48,7 @@ class BoxFacts:
         # What is inside: of a box, and of its image.
         across = width - max(right, 0) - max(-x, 0)
         down = height - max(bottom, 0) - max(-y, 0)
+        polygons = _polygons(one.get('segmentation'))
         if name is None:
             why = 'of other classes'
         elif one.get('ignore'):
@@ -59,18 +61,18 @@ class BoxFacts:
             why = 'whose area is 0'
         elif across <= 0 or down <= 0:
             why = 'outside of their image'
-        elif self.masks and not _has_polygon(one.get('segmentation')):
+        elif self.masks and polygons == []:
             why = 'without a polygon of three points'
         else:
             counts = self.classes[name]
             key = one['image_id'], name, x, y, width, height
+            crowd = bool(one.get('iscrowd'))
             counts['objects'] += 1
-            counts['crowds'] += bool(one.get('iscrowd'))
+            counts['crowds'] += crowd
             counts['small'] += width * height < SMALL
             counts['beyond the image'] += max(right, bottom, -x, -y) > 1
             counts['twice'] += key in self._seen
-            polygons = _polygons(one)
-            if polygons and self._compared < MOST_POLYGONS:
+            if polygons and not crowd and self._compared < MOST_POLYGONS:
                 self._compared += 1
                 counts['unlike their mask'] += _differ(one['bbox'], polygons)
             self._seen.add(key)
@@ -168,18 +170,18 @@ def box_facts(dataset: Any) -> BoxFacts | None:
     return facts
 
 
-def _polygons(one: dict) -> list[list[float]]:
-    """Return the polygons of an object, if it is no crowd and has some."""
-    mask = one.get('segmentation')
-    if one.get('iscrowd') or not isinstance(mask, list):
-        return []
-    right = all(
-        isinstance(part, list)
-        and len(part) > 5
-        and all(isinstance(number, int | float) for number in part)
+def _polygons(mask: object) -> list[list[float]] | None:
+    """Return the polygons that mmdet keeps of a mask; None if it is another.
+
+    Of an object without one, mmdet keeps nothing where it loads masks.
+    """
+    if not isinstance(mask, list):
+        return None
+    return [
+        part
         for part in mask
-    )
-    return mask if right else []
+        if are_finite(part) and len(part) > 5 and len(part) % 2 == 0
+    ]
 
 
 def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
@@ -192,13 +194,6 @@ def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
         if max(map(abs, ends)) > slack:
             return True
     return False
-
-
-def _has_polygon(mask: object) -> bool:
-    """Return whether mmdet keeps an object where it loads its mask."""
-    return not isinstance(mask, list) or any(
-        len(part) > 5 and len(part) % 2 == 0 for part in mask
-    )
 
 
 def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:

@@ -49,10 +49,10 @@ class ImageFacts:
         examples (dict[str, str]): An image of each of these.
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (list[str]): Images that cannot be read, and why.
-        prints (Counter[bytes]): Digests of the files' content.
         classes (Counter[str]): Images of each class, if there are any.
         labels (dict[int, str]): The classes that have images, by number.
-        seen (dict[bytes, str]): Labels of images, by digest.
+        seen (dict[bytes, str]): Labels of images, by a digest of their
+            content.
         decoded (int): Of how many images the pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
         sums (np.ndarray): Sums over the decoded images of their means and
@@ -69,7 +69,6 @@ class ImageFacts:
     examples: dict[str, str] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    prints: Counter[bytes] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
     labels: dict[int, str] = field(default_factory=dict)
     seen: dict[bytes, str] = field(default_factory=dict)
@@ -115,9 +114,11 @@ class ImageFacts:
         check_regular(path)
         content = fileio.get(path, backend_args=load.backend_args)
         digest = hashlib.blake2b(content, digest_size=12).digest()
-        self.prints[digest] += 1
-        label = str(info.get('gt_label'))
-        again = self.seen.setdefault(digest, label) != label
+        label, equal = str(info.get('gt_label')), []
+        if digest in self.seen:
+            equal.append('equal to another')
+        if self.seen.setdefault(digest, label) != label:
+            equal.append('equal to one of another class')
         header = read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
@@ -127,8 +128,7 @@ class ImageFacts:
         self.sizes.append(size)
         if problem := size_problem(path, size, info):
             self.wrong.append(problem)
-        twice = ('equal to one of another class',) if again else ()
-        return (*header.oddities(), *twice)
+        return (*header.oddities(), *equal)
 
     def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""
@@ -153,7 +153,6 @@ class ImageFacts:
             'unreadable': len(self.unreadable),
             f'smaller than crops of {self.crop}': small,
             f'longer than {LONG} : 1': long,
-            'equal to another': self.prints.total() - len(self.prints),
             **self.odd,
         }
         return {phrase: number for phrase, number in counts.items() if number}
@@ -369,7 +368,7 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
         for name, other in known.items():
             if (others := sets.get(other)) is None:
                 continue
-            if shared := len(facts.prints.keys() & others.prints.keys()):
+            if shared := len(facts.seen.keys() & others.seen.keys()):
                 lines.append(
                     f'{role}: {shared} images are among those of {name}, too'
                 )
