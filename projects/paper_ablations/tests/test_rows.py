@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Every row of the tables is a config that trains, and every config a row."""
 
+import contextlib
 import copy
 import json
 import re
@@ -17,6 +18,7 @@ from projects.paper_ablations import run
 from projects.paper_ablations.run import CONFIGS, quick_start, table_rows
 from tests.helpers.images import point_to
 from tests.helpers.runs import NO_VALIDATION, scalars
+from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'
@@ -102,10 +104,34 @@ def test_row_trains(root, name):
         assert bool(moved) == bool(weights), part
 
 
+class Serial(contextlib.AbstractContextManager):
+    """A pool of no threads, for programs that run in this process."""
+
+    map = staticmethod(map)
+
+    def __init__(self, _):
+        """Take the number of threads, as pools do."""
+
+    def __exit__(self, *_):
+        """Have nothing to wait for."""
+
+
+def run_here(name, *arguments, log, threads):
+    """Run a program of the repository in this process."""
+    log.write_text(run_tool(name, *arguments))
+
+
+def test_a_program_that_fails(tmp_path):
+    with pytest.raises(RuntimeError, match='train.py'):
+        run.tool('tools/train.py', '--x', log=tmp_path / 'log', threads=1)
+    assert 'error' in (tmp_path / 'log').read_text()
+
+
 @pytest.mark.slow
-@pytest.mark.processes
 def test_command(root, tmp_path, monkeypatch, capsys):
     """A row, trained once; what it prints is what runs logged."""
+    monkeypatch.setattr(run, 'ThreadPoolExecutor', Serial)
+    monkeypatch.setattr(run, 'tool', run_here)
     (tmp_path / 'textures').symlink_to(root)
     first, second = 'table2a_img-only', 'table3_pixels'
 
