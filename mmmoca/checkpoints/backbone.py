@@ -144,11 +144,6 @@ def read_backbone(
     """
     checkpoint = read_checkpoint(path, lazy=True)
     backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
-    beside = {} if backbone.record else record_beside(path, backbone.layout)
-    if beside:
-        text = f'{listed(beside)} are from the JSON files beside it'
-        changes = (*backbone.changes, text)
-        backbone = backbone._replace(record=beside, changes=changes)
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 
@@ -167,7 +162,7 @@ def find_backbone(
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): As in :func:`read_backbone`.
-        source (str): What to call it in errors.
+        source (str): Its file, or what to call it in errors.
         weights (str, optional): As in :func:`read_backbone`.
 
     Returns:
@@ -192,9 +187,12 @@ def find_backbone(
     scaled = bool(changes)  # as DINOv2's and DINOv3's encoders
     if location.choice is not None:
         changes.append(location.choice)
+    layout = record.get('layout') or layout_of(location, ignored, scaled)
+    if not record and (record := record_beside(source, layout)):
+        changes.append(f'{listed(record)} are from the JSON files beside it')
     return Backbone(
         state_dict,
-        record.get('layout') or layout_of(location, ignored, scaled),
+        layout,
         location.role,
         ignored,
         grid_of(state_dict, record.get('grid')),

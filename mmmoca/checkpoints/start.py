@@ -84,7 +84,9 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     return [report, *(f'{source}: {change}' for change in changes)]
 
 
-def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
+def take_backbone(
+    checkpoint: dict, model: nn.Module, source: str = 'the checkpoint'
+) -> list[str]:
     """Turn a checkpoint into one of a model's backbone alone, in place.
 
     A checkpoint of the same model, or one that shares a neck or a head with
@@ -94,6 +96,7 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
         checkpoint (dict): What MMEngine is about to load.
         model (nn.Module): A model without a teacher. Its backbone may be
             mmpretrain's ViT.
+        source (str): As in :func:`find_backbone`.
 
     Returns:
         list[str]: For a log: what was done. Empty if nothing was.
@@ -112,7 +115,7 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
         or all(n in saved and saved[n].shape == own[n].shape for n in own)
     ):
         return []
-    backbone = find_backbone(checkpoint)
+    backbone = find_backbone(checkpoint, source=source)
     role = 'encoder' if backbone.which == 'only' else backbone.which
     done = f'the backbone is its {role}, of layout {backbone.layout}'
     changes = [done, *backbone.changes]

@@ -346,6 +346,19 @@ def test_what_lies_beside_the_weights(tmp_path):
     check(vit, [partial(features, encoder)], (32, 32))
     assert encoder.preprocessing.mean == (127.5,) * 3
     assert encoder.preprocessing.std == (63.75,) * 3
+    arch = dict(embed_dims=128, num_layers=2, feedforward_channels=3072)
+    for heads in (8, 2):
+        arch['num_heads'] = heads
+        cfg = files.mm_config((32, 32), in_channels=3, arch=arch)
+        classifier = files.classifier(**cfg)
+        cfg |= dict(type='mmmoca.MOCAViT', tap_layer=1)
+        moca = build_moca(**{f'backbone__{k}': v for k, v in cfg.items()})
+        for model, scheme in ((classifier, ''), (moca, 'mmmoca-start://')):
+            if heads == 8:
+                files.load_as_a_run(model, f'{scheme}{path}')
+            else:
+                with pytest.raises(CheckpointError, match='num_heads=8'):
+                    files.load_as_a_run(model, f'{scheme}{path}')
     given = mmmoca.load(
         path, device='cpu', num_heads=2, mean=[1, 2, 3], std=[1, 1, 1]
     )

@@ -118,12 +118,12 @@ class CheckpointFitHook(Hook):
         """Fit the checkpoint to the model, then compare the parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
-        changes = []
-        if not resumes(runner) and TEACHER_CLS not in own:
-            changes = take_backbone(checkpoint, model)
-        saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
         address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
+        changes = []
+        if not resumes(runner) and TEACHER_CLS not in own:
+            changes = take_backbone(checkpoint, model, source)
+        saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
         training = is_training(runner)
         report = check_fit(model, saved, meta, source, training)
         if resumes(runner):
