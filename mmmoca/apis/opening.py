@@ -84,8 +84,9 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         else:
             raise TypeError(
                 'images are folders, files, their bytes, PIL images, arrays, '
-                'one split of a data set of Hugging Face, or a normalised '
-                f'tensor (B, C, H, W), but got {type(image).__name__}'
+                'one split of a data set of Hugging Face, a list of these, or '
+                'a normalised tensor (B, C, H, W), but got '
+                f'{type(image).__name__}'
             )
     if not sources:
         raise ValueError('there are no images in an empty list')
@@ -98,7 +99,10 @@ def items_of(images: Any) -> Iterable[Any]:
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'
         return images if of_paths or images.ndim == 4 else [images]
-    if isinstance(images, one) or not isinstance(images, Iterable):
+    # A set has no order, and a table is a list of its columns' names.
+    no_list = isinstance(images, (*one, set, frozenset))
+    no_list |= hasattr(images, 'columns')
+    if no_list or not isinstance(images, Iterable):
         return [images]
     return images
 

@@ -301,6 +301,7 @@ SIZE = torch.zeros(1, 3, 48, 48)
         ('nowhere', {}, FileNotFoundError, 'nowhere'),
         ([], {}, ValueError, ''),
         (3, {}, TypeError, 'int'),
+        ({'a.png', 'b.png'}, {}, TypeError, 'set'),
         (io.BytesIO(b'png'), {}, TypeError, 'BytesIO'),
         ('16.png', {}, ValueError, '16.png'),
         ('empty.png', {}, OSError, 'empty.png'),
