@@ -18,13 +18,15 @@ from mmengine.config import Config, ConfigDict
 from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.utils import import_modules_from_strings
 
+from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.messages import listed
 from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .config_files import ConfigFile, config_files
+from .copies import renew, up_to_date
 from .file_check import check_paths
-from .options import entries, keys_named, read_option, write_options
+from .options import entries, keys_named, place, read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
 from .views import views_loader
@@ -193,6 +195,9 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
         else:
             _check_key(cfg, key, kinds, files)
             whole[key] = read_option(cfg, key, value) if as_text else value
+    followers = up_to_date(cfg, files)
+    if 'data_root' in given:
+        _check_one_root(cfg)
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
     if inherited or given:
@@ -203,6 +208,8 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
             {k: v for k, v in kept.items() if _held(cfg, k) is not None}
         )
         write_options(cfg, whole)
+    fixed = {place(cfg, key)[0] for key in whole}
+    renew(cfg, [key for key in followers if key not in fixed])
 
 
 def _kept(
@@ -236,11 +243,26 @@ def _kept(
     }
 
 
-def _held(part: Any, key: str) -> Any:
-    """Return what dicts hold at a dotted key, or None."""
-    for name in key.split('.'):
-        part = part.get(name) if hasattr(part, 'get') else None
-    return part
+def _held(cfg: Any, key: str) -> Any:
+    """Return what a config holds at a key of one of its files, or None."""
+    try:
+        return place(cfg, key)[1]
+    except ValueError:  # another file has replaced a dict by a list
+        return None
+
+
+def _check_one_root(cfg: Config) -> None:
+    """Refuse one ``data_root`` for a data set whose parts have several."""
+    for stage in ('train', 'val', 'test'):
+        for name, loader in stage_loaders(cfg, stage).items():
+            parts = member_configs(loader.dataset)
+            roots = dict.fromkeys(part.get('data_root') for part in parts)
+            if len(roots) > 1:
+                raise ValueError(
+                    f'data_root is one folder, and the {name} data set has '
+                    f'several, {listed(roots)}: write '
+                    f'{stage}_dataloader.dataset.datasets.0.data_root'
+                )
 
 
 def _is_plain(value: Any) -> bool:
@@ -372,9 +394,9 @@ def _home_of(own: dict, file: str, earlier: str | None) -> str:
     above += [Path(earlier)] if earlier else []
     names = own.get('imports') or ['']
     first = str(names if isinstance(names, str) else names[0]).split('.')[0]
-    for place in (folder, *above):
-        if (place / first).is_dir() or (place / f'{first}.py').is_file():
-            return str(place)
+    for home in (folder, *above):
+        if (home / first).is_dir() or (home / f'{first}.py').is_file():
+            return str(home)
     return str(folder)
 
 

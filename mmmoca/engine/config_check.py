@@ -19,6 +19,7 @@ from mmmoca.config_parts import parts_of
 from mmmoca.messages import listed
 
 from .config_files import config_files
+from .copies import wrong_copies
 from .options import keys_named
 from .settings import settings_of
 
@@ -80,6 +81,7 @@ def check_config(cfg: Config) -> None:
         *_problems(settings, ''),
         *_wrong_schedules(settings),
         *_wrong_images(settings),
+        *wrong_copies(cfg),
     ]
     if problems:
         raise ValueError('; '.join(problems))

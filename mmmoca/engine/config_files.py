@@ -129,6 +129,12 @@ def _assignments(
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 yield from _pairs(target, node.value)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call, method = node.value, node.value.func
+            if isinstance(method, ast.Attribute) and method.attr == 'update':
+                name = ast.Name('dict', ast.Load())
+                written = ast.Call(name, call.args, call.keywords)
+                yield from _pairs(method.value, written)
 
 
 def _pairs(
@@ -166,22 +172,32 @@ def _keys_of(
     if isinstance(value, ast.Name) and value.id in names:
         others = {k: v for k, v in names.items() if k != value.id}
         yield from _keys_of(key, names[value.id], others)
-    elif isinstance(value, ast.Dict):
-        for name, part in zip(value.keys, value.values):
-            if isinstance(name, ast.Constant):
-                yield from _keys_of(_joined(key, name.value), part, names)
-            elif name is None:  # {**part}
-                yield from _keys_of(key, part, names)
-    elif isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
-        for part in value.args:
-            yield from _keys_of(key, part, names)
-        for keyword in value.keywords:
-            inner = key if keyword.arg is None else _joined(key, keyword.arg)
-            yield from _keys_of(inner, keyword.value, names)
-    elif isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Name):
+    elif (parts := _parts(key, value)) is None:
         yield key
     else:
-        yield key
+        for name, part in parts:
+            inner = key if name is None else _joined(key, name)
+            yield from _keys_of(inner, part, names)
+
+
+def _parts(key: str, value: ast.expr) -> list[tuple[object, ast.expr]] | None:
+    """Return the parts of a dict by name, or of a list of data sets.
+
+    What ``**`` or a call takes without a name has None. Other values have no
+    parts.
+    """
+    if isinstance(value, ast.Dict):
+        return [
+            (name and name.value, part)
+            for name, part in zip(value.keys, value.values)
+            if isinstance(name, ast.Constant | None)
+        ]
+    if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
+        named = [(keyword.arg, keyword.value) for keyword in value.keywords]
+        return [(None, part) for part in value.args] + named
+    if isinstance(value, ast.List | ast.Tuple) and key.endswith('.datasets'):
+        return [*enumerate(value.elts)]
+    return None
 
 
 def _joined(key: str, name: object) -> str:

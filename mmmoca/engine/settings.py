@@ -22,6 +22,7 @@ from mmengine.utils import to_2tuple
 
 from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.files import read_lines
+from mmmoca.messages import listed
 
 from .options import find_part, read_names
 
@@ -105,7 +106,7 @@ def own_classes(
         data_root (str, optional): The images, in ``train/<class>/`` and
             ``val/<class>/``. The number of classes follows.
         classes (Names, optional): Names of the classes, where their number
-            does not follow: in shards, or on a server.
+            does not follow: in shards, or on a server. Folders name theirs.
         img_size (int, optional): In pixels.
         epochs (int, optional): Passes over the training images.
         steps (int, optional): Instead of epochs, for a loop that counts them.
@@ -200,7 +201,7 @@ def masks_in_context(
     if img_size is not None:
         size = _pair(img_size)
         cfg.model.backbone.img_size = size
-        _write_scale(sets, size)
+        _write_scale(sets, size[::-1])  # width and height, unlike a crop
         for part in sets:
             for step in part.pipeline:
                 if step.type == 'RandomCrop':
@@ -235,11 +236,6 @@ def own_boxes(
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
     _write_data(sets, data_root, classes)
-    for stage in ('val', 'test'):
-        if data_root is not None and cfg.get(f'{stage}_evaluator'):
-            file = cfg[f'{stage}_dataloader'].dataset.ann_file
-            path = os.path.join(data_root, file)
-            cfg[f'{stage}_evaluator'].ann_file = path
     if classes is not None:
         cfg.model.num_classes = len(classes)
     _write_scale(sets, img_size)
@@ -248,10 +244,7 @@ def own_boxes(
         width, depth = _write_arch(cfg, arch)
         backbone, necks = cfg.model.backbone, cfg.model.neck
         last = backbone.out_indices[-1] + 1
-        # At the same shares of the depth.
-        backbone.out_indices = [
-            (layer + 1) * depth // last - 1 for layer in backbone.out_indices
-        ]
+        backbone.out_indices = _at_shares(backbone.out_indices, last, depth)
         for neck in necks[:2]:
             _write_channels(neck, width)
         if cfg.get('activation_checkpointing'):
@@ -464,6 +457,26 @@ def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
     return sizes['embed_dims'], sizes['num_layers']
 
 
+def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
+    """Return layers, from 0, at the same shares of another depth.
+
+    Raises:
+        ValueError: If there are fewer layers.
+    """
+    if depth < len(layers):
+        raise ValueError(
+            f'arch has {depth} layers, and the pyramid reads {len(layers)}: '
+            'take more layers'
+        )
+    found: list[int] = []
+    for number, layer in enumerate(layers):
+        lowest = found[-1] + 1 if found else 0
+        highest = depth - len(layers) + number
+        share = (layer + 1) * depth // last - 1
+        found.append(min(max(share, lowest), highest))
+    return found
+
+
 def _write_channels(part: ConfigDict, width: int) -> None:
     """Write what a part reads of each level, or of the only one."""
     several = isinstance(part.in_channels, (list, tuple))
@@ -498,10 +511,16 @@ def _count(
     classes: Names | None, dataset: ConfigDict, data_root: str | None
 ) -> int | None:
     """Count the classes: the given names, or folders on this machine."""
-    if classes is not None or data_root is None:
-        return classes and len(classes)
-    root = os.path.expanduser(data_root)
-    folder = os.path.join(root, dataset.data_prefix)
+    root = os.path.expanduser(data_root or dataset.get('data_root') or '')
+    folder = os.path.join(root, dataset.get('data_prefix') or '')
     from mmmoca.datasets.image_folder import visible_folders
 
-    return len(visible_folders(folder)) if os.path.isdir(folder) else None
+    found = visible_folders(folder) if os.path.isdir(folder) else []
+    if found and classes is not None and [*classes] != found:
+        raise ValueError(
+            f'classes: the folders of {folder} are the classes, '
+            f'{listed(found)}: leave classes out, or rename the folders'
+        )
+    if classes is not None or data_root is None:
+        return classes and len(classes)
+    return len(found) or None

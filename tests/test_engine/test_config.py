@@ -164,6 +164,8 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
         # What is taken from there is not the file's own.
         (['batch_size = 2\n'
           'train_dataloader = dict(_base_.train_dataloader)'], 2),
+        (['batch_size = 2\ntrain_dataloader = dict(num_workers=1)\n'
+          'train_dataloader.update(batch_size=7)'], 7),
     ],
 )  # fmt: skip
 def test_the_nearest_file_wins(tmp_path, texts, expected):
@@ -188,13 +190,16 @@ def test_settings_stand_together(tmp_path):
     for folder in ('cat', 'dog'):
         (tmp_path / 'train' / folder).mkdir(parents=True)
     data.write_text("classes = ['a', 'b', 'c']\nepochs = 7\n")
+    elsewhere = [f'data_root={tmp_path}/shards']
     bases = [str(data), str(CLASSES)]
     for order in (bases, bases[::-1]):
         child.write_text(f'_base_ = {order}\n')
-        # Folders would tell another number.
-        cfg = read_run(child, [f'data_root={tmp_path}'])
+        cfg = read_run(child, elsewhere)
         assert cfg.train_cfg.max_epochs == 7
         assert cfg.model.head.num_classes == 3
+        # Folders have names of their own.
+        with pytest.raises(ValueError, match='cat'):
+            read_run(child, [f'data_root={tmp_path}'])
     data.write_text("classes = 'gone.txt'\n")
     with pytest.raises(ValueError, match='gone.txt'):
         read_run(child)
@@ -214,6 +219,91 @@ def test_settings_go_into_lists_of_parts(tmp_path):
     cfg = read_run(own)
     views = cfg.train_dataloader.dataset.datasets[1].pipeline[2].transforms
     assert views[0][0].scale == cfg.model.backbone.img_size == 96
+
+
+def test_parts_of_a_data_set_keep_their_roots(tmp_path):
+    """Settings of files give way to them, options are refused."""
+    own = tmp_path / 'own.py'
+    own.write_text(
+        f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
+        "data_root = 'a'\n"
+        'one = dict(_base_.train_dataloader.dataset)\n'
+        "two = [dict(one, data_root='a'), dict(one, data_root='b')]\n"
+        "both = dict(type='ConcatDataset', datasets=two)\n"
+        'train_dataloader = dict(dataset=dict(_delete_=True, **both))\n'
+    )
+    parts = read_run(own).train_dataloader.dataset.datasets
+    assert [part.data_root for part in parts] == ['a', 'b']
+    with pytest.raises(ValueError, match='datasets'):
+        read_run(own, ['data_root=c'])
+    first = 'train_dataloader.dataset.datasets.0.data_root'
+    parts = read_run(own, {first: 'c'}).train_dataloader.dataset.datasets
+    assert [part.data_root for part in parts] == ['c', 'b']
+
+
+COCO = CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
+
+
+@pytest.mark.parametrize(
+    'base, text, options, expected',
+    [
+        (DETECTION, '', ['data_root=a'], 'a/annotations/val.json'),
+        (DETECTION, "data_root = 'a'", ['{}.ann_file=b.json'], 'a/b.json'),
+        (DETECTION, "{} = dict(ann_file='b.json')", ['data_root=a'],
+         'a/b.json'),
+        (DETECTION, "{} = dict(data_root='a')\ntest_evaluator = "
+         "dict(ann_file='b.json')", [], 'b.json'),
+        (COCO, '', ['{}.data_root=a'], 'a/annotations/instances_val2017.json'),
+        (COCO, "{} = dict(data_root='a', ann_file='b.json')", [], 'a/b.json'),
+        (COCO, "{} = dict(data_root='a')",
+         ['{}.ann_file=c', 'test_evaluator.ann_file=b.json'], 'b.json'),
+    ],
+)  # fmt: skip
+def test_an_evaluator_reads_what_its_data_set_does(
+    tmp_path, base, text, options, expected
+):
+    """Unless somebody writes its file, too."""
+    file = tmp_path / 'own.py'
+    text = text.replace('{} = dict(', 'test_dataloader = dict(dataset=dict(')
+    text = re.sub(r'(dataset=dict\(.*?\))', r'\1)', text)
+    file.write_text(f'_base_ = {str(base)!r}\n{text}\n')
+    options = [text.format('test_dataloader.dataset') for text in options]
+    cfg = read_run(file, options)
+    assert cfg.test_evaluator.ann_file == expected
+    # As the config that a run leaves.
+    cfg.dump(tmp_path / 'dumped.py')
+    new = {'test_dataloader.dataset.ann_file': 'new'}
+    root = cfg.test_dataloader.dataset.data_root
+    evaluator = read_run(tmp_path / 'dumped.py', new).test_evaluator
+    follows = expected != 'b.json'
+    assert evaluator.ann_file == (f'{root}/new' if follows else expected)
+
+
+def test_other_annotations_than_those_of_the_data_set(tmp_path):
+    (tmp_path / 'annotations').mkdir()
+    for name in ('annotations/val.json', 'other.json', 'annotations/x.json'):
+        (tmp_path / name).write_text('{}')
+    whole = {'test_evaluator.ann_file': f'{tmp_path}/other.json'}
+    with pytest.raises(ValueError, match='test_evaluator.ann_file'):
+        read_run(DETECTION, {'data_root': f'{tmp_path}'} | whole)
+    whole = {f'test_evaluator.{key}': None for key in ('ann_file', 'x')}
+    assert read_run(DETECTION, {'data_root': f'{tmp_path}'} | whole)
+
+
+def test_a_pyramid_reads_other_layers():
+    sizes = dict(embed_dims=64, num_heads=2, feedforward_channels=128)
+    for depth, layers in ((4, [0, 1, 2, 3]), (6, [1, 2, 3, 5])):
+        arch = {'arch': dict(sizes, num_layers=depth)}
+        cfg = read_run(DETECTION, arch)
+        assert cfg.model.backbone.out_indices == layers
+    with pytest.raises(ValueError, match='layers'):
+        read_run(DETECTION, {'arch': dict(sizes, num_layers=3)})
+
+
+def test_mmseg_infers_as_it_tests(tmp_path):
+    cfg = read_run(SEGMENTATION, ['scale=96,72'])
+    assert cfg.test_pipeline == cfg.test_dataloader.dataset.pipeline
+    assert cfg.test_pipeline[1].scale == (96, 72)
 
 
 def nested(key, value):

@@ -9,6 +9,7 @@ import torch
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
 
+from mmmoca.checkpoints import run_record
 from mmmoca.engine.config import read_run
 from mmmoca.engine.settings import SETTINGS
 
@@ -54,12 +55,13 @@ TEMPLATES = [
     (*PRETRAINING, 'knn_root=photos epochs=1 batch_size=6 img_size=64 '
      'jitter=.5 grey=.3 blur=.5 flip=.3 solarize=.2'),
     (*FINETUNE, 'epochs=1 batch_size=6' + SMALL),
-    (*ATTENTIVE, 'steps=2 batch_size=5 classes=x,y,z' + SMALL),
+    (*ATTENTIVE,
+     'steps=2 batch_size=5 classes=class_0,class_1,class_2' + SMALL),
     (*ATTENTIVE, 'epochs=1 batch_size=5' + SMALL),
     (*LOW_SHOT, SMALL[1:]),
     (*LINEAR, 'epochs=1 batch_size=5' + SMALL),
     (*MASKS, 'classes=a,b,c crop_size=64,32 scale=128,64 epochs=1' + COMMON),
-    (*IN_CONTEXT, 'classes=a,b,c img_size=64 bank_size=20 arch=deit-t'),
+    (*IN_CONTEXT, 'classes=a,b,c img_size=32,64 bank_size=20 arch=deit-t'),
     *(pytest.param(f'detection/{name}', 'shapes', COMMON[1:] + BOXES,
                    marks=pytest.mark.ops)
       for name in (CASCADE, RETINANET)),
@@ -107,8 +109,10 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
         assert 'loss: ' in next(tmp_path.glob('*/*.log')).read_text()
         return
     init_default_scope(cfg.default_scope)
-    state = MODELS.build(cfg.model).state_dict()
-    torch.save(dict(state_dict=state), tmp_path / 'a.pth')
+    model = MODELS.build(cfg.model)
+    meta = dict(mmmoca=run_record(cfg.to_dict(), model))
+    state = dict(state_dict=model.state_dict(), meta=meta)
+    torch.save(state, tmp_path / 'a.pth')
     out = '--out', tmp_path / 'm.json', '--out-item', 'metrics'
     line = f'{config}.py', tmp_path / 'a.pth', *out, *options
     run_tool('tools/test.py', *line)
