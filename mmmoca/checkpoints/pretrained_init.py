@@ -11,10 +11,11 @@ from mmmoca.messages import listed
 
 from .errors import CheckpointError
 from .fit import after_prefix, check_fit, loaded_names
+from .record import record_of
 from .schemes import ReadAddress, guarded
 
 
-def check_pretrained_inits(model: nn.Module) -> list[str]:
+def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
     MMEngine then takes what was read. A class that would overwrite what is
@@ -26,7 +27,8 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
             were initialised already are left alone.
 
     Returns:
-        list[str]: A line for each such module: how many of its names match.
+        list[tuple[str, dict]]: For each such module how many of its names
+        match, and the record of its file.
 
     Raises:
         CheckpointError: If nothing matches, or see :func:`check_fit`.
@@ -45,7 +47,8 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
             )
             checkpoint = load(guarded(path))
             init['checkpoint'] = ReadAddress(guarded(path), checkpoint)
-            reports.append(_check_init(role, module, checkpoint, init))
+            report = _check_init(role, module, checkpoint, init)
+            reports.append((report, record_of(checkpoint.get('meta'))))
         if len(pretrained) == 1:
             # By this, many classes know not to overwrite weights.
             initialize(module, [i for i in inits if i not in pretrained])

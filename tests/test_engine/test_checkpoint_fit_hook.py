@@ -7,6 +7,7 @@ of test_start.
 
 import copy
 import shutil
+from unittest import mock
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from ..helpers.checkpoint_files import (
     timm_state,
     with_prefix,
 )
-from ..helpers.digits import digits_config, write_digits
+from ..helpers.digits import digits_config, save_pretraining, write_digits
 from ..helpers.errors import raises
 from ..helpers.runs import assert_same, demo_model
 
@@ -276,6 +277,29 @@ def test_runs_that_are_refused(digits, tmp_path, name, stage, options, key):
     with raises(ValueError, key):
         getattr(runner, stage)()
     assert not list(tmp_path.glob('*.pth'))
+
+
+@pytest.mark.parametrize('door', ['load_from', 'init'])
+def test_images_that_were_normalised_otherwise(digits, tmp_path, door):
+    save_pretraining(tmp_path / 'a.pth')
+    content = torch.load(tmp_path / 'a.pth')
+    images = dict(mean=(127.5,) * 3, std=(63.75,) * 3, channel_order='rgb')
+    content['meta']['mmmoca'] = dict(preprocessing=images)
+    torch.save(content, tmp_path / 'a.pth')
+    init = dict(type='Pretrained', prefix='backbone.')
+    init['checkpoint'] = address = f'mmmoca-teacher://{tmp_path}/a.pth'
+    options = {'load_from': address}
+    if door == 'init':
+        options = {'model.backbone.init_cfg': init}
+    options['train_cfg.max_epochs'] = 1
+    runner = Runner.from_cfg(
+        digits_config(LINEAR, digits, tmp_path, **options)
+    )
+    with mock.patch.object(runner.logger, 'warning') as warn:
+        runner.train()
+    lines = [call.args[0] for call in warn.call_args_list]
+    (line,) = [line for line in lines if '127.5' in line]
+    assert 'a.pth' in line
 
 
 def test_classes_differ(digits, tmp_path):

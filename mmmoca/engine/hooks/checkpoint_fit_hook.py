@@ -94,9 +94,18 @@ class CheckpointFitHook(Hook):
             # MMEngine's own reader would run code of the file.
             set_load_address(runner, guarded(address))
         # Without a training MMEngine initialises nothing.
-        if training:
-            for report in check_pretrained_inits(model):
-                runner.logger.info(report)
+        inits = check_pretrained_inits(model) if training else []
+        for report, record in inits:
+            runner.logger.info(report)
+            self._compare_normalisation(runner, record, report.split(': ')[0])
+
+    @staticmethod
+    def _compare_normalisation(
+        runner: Runner, record: dict, source: str
+    ) -> None:
+        own = run_record(runner.cfg.to_dict(), unwrap_model(runner.model))
+        if note := other_normalisation(record, own):
+            runner.logger.warning(f'{source}: {note}')
 
     def before_train(self, runner: Runner) -> None:
         """Load what to start from; check that it is there if needed."""
@@ -141,9 +150,7 @@ class CheckpointFitHook(Hook):
                 ):
                     runner.logger.warning(warning)
         else:
-            own_record = run_record(runner.cfg.to_dict(), model)
-            if note := other_normalisation(record_of(meta), own_record):
-                runner.logger.warning(f'{source}: {note}')
+            self._compare_normalisation(runner, record_of(meta), source)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
             raise CheckpointError(
