@@ -178,6 +178,8 @@ def find_backbone(
     """
     record = record_of(checkpoint.get('meta'))
     location = locate(checkpoint, which, weights, record.get('which'), source)
+    beside = {} if record else record_beside(source, location.naming)
+    record = record or beside
     tensors, ignored, unknown = _rename(location)
     check_real(tensors, f'the encoder in {source}')
     _check_plain(tensors, unknown, source)
@@ -187,12 +189,11 @@ def find_backbone(
     scaled = bool(changes)  # as DINOv2's and DINOv3's encoders
     if location.choice is not None:
         changes.append(location.choice)
-    layout = record.get('layout') or layout_of(location, ignored, scaled)
-    if not record and (record := record_beside(source, layout)):
-        changes.append(f'{listed(record)} are from the JSON files beside it')
+    if beside:
+        changes.append(f'{listed(beside)} are from the JSON files beside it')
     return Backbone(
         state_dict,
-        layout,
+        record.get('layout') or layout_of(location, ignored, scaled),
         location.role,
         ignored,
         grid_of(state_dict, record.get('grid')),

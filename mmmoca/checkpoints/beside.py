@@ -14,7 +14,7 @@ from .errors import CheckpointError
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
-def record_beside(path: str | os.PathLike, layout: str) -> dict:
+def record_beside(path: str | os.PathLike, naming: str) -> dict:
     """Return heads and normalisation from the JSON files beside weights.
 
     transformers writes ``config.json`` and ``preprocessor_config.json``, timm
@@ -22,28 +22,35 @@ def record_beside(path: str | os.PathLike, layout: str) -> dict:
 
     Args:
         path (str | os.PathLike): A file of weights.
-        layout (str): Whose they are: 'huggingface' or 'timm'.
+        naming (str): Whose names the weights have: 'huggingface' or 'timm'.
 
     Returns:
         dict: As a record of this package, see :func:`.record.file_record`.
-        Empty if nothing is said, or the file has another name or layout
-        than theirs.
+        Empty if nothing is said, or the file or the weights have other
+        names than theirs.
 
     Raises:
-        CheckpointError: If the config asks for another activation than ours.
+        CheckpointError: If the config asks for another activation or other
+            rotary angles than ours.
     """
     path = Path(path)
-    known = layout in ('huggingface', 'timm')
+    known = naming in ('huggingface', 'timm')
     if not (known and _WEIGHTS.fullmatch(path.name)):
         return {}
     config = _read(path.with_name('config.json'))
     activation = config.get('hidden_act') or 'gelu'
-    if layout == 'huggingface' and not str(activation).startswith(
+    if naming == 'huggingface' and not str(activation).startswith(
         ('gelu', 'silu')
     ):
         raise CheckpointError(
             f'the config.json beside {path} has hidden_act={activation!r}: '
             'only encoders with GELU or SwiGLU can be loaded'
+        )
+    rotary = _part(config, 'rope_parameters') or config
+    if (theta := rotary.get('rope_theta', 100)) != 100:
+        raise CheckpointError(
+            f'the config.json beside {path} has rope_theta={theta!r}: only '
+            "encoders with 100, as DINOv3's, can be loaded"
         )
     record: dict = {}
     heads = config.get('num_attention_heads')

@@ -157,6 +157,12 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     if periods is not None:  # a quarter of a head each
         usual = {dims // (4 * len(periods))}
     heads = num_heads or backbone.record.get('num_heads')
+    if periods is not None and heads not in (None, *usual):
+        raise CheckpointError(
+            f'{heads} attention heads do not fit the rotary positions, which '
+            f'are for {usual.pop()}: put the config.json of the encoder '
+            'beside a file of transformers or timm'
+        )
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if type(heads) is not int or heads < 1 or dims % heads:  # True is one
         raise CheckpointError(

@@ -374,10 +374,19 @@ def test_what_lies_beside_the_weights(tmp_path):
     (tmp_path / 'preprocessor_config.json').unlink()
     loaded = mmmoca.load(path, device='cpu')  # timm's
     assert loaded.preprocessing.mean == (0,) * 3
-    for beside in ({'hidden_act': 'relu'}, ['no', 'config']):
+    for beside in ({'hidden_act': 'relu'}, {'rope_theta': 9}, ['no']):
         (tmp_path / 'config.json').write_text(json.dumps(beside))
         with pytest.raises(CheckpointError):
             mmmoca.load(path)
+    config = transformers.DINOv3ViTConfig(
+        **SIZES | dict(num_attention_heads=8)
+    )
+    vit = files.randomise(transformers.DINOv3ViTModel(config), 0)
+    vit.save_pretrained(tmp_path)
+    encoder = mmmoca.load(path, device='cpu')
+    check(vit, [partial(features, encoder)], (32, 32))
+    with pytest.raises(CheckpointError, match='rotary'):
+        mmmoca.load(path, device='cpu', num_heads=4)
     cut = path.rename(tmp_path / 'model-00001-of-00002.safetensors')
     for place in (tmp_path, cut):
         with pytest.raises(CheckpointError, match=place.name):
