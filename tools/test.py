@@ -66,8 +66,13 @@ def test(args: argparse.Namespace) -> None:
         runner.test_evaluator.metrics.append(DumpResults(args.out))
     metrics = runner.test()
     if args.out_item == 'metrics' and is_main_process():
+        # JSON knows no tensors, such as a confusion matrix.
+        plain = {
+            k: v.tolist() if hasattr(v, 'tolist') else v
+            for k, v in metrics.items()
+        }
         with atomic_write(args.out) as temporary:
-            mmengine.dump(metrics, str(temporary))
+            mmengine.dump(plain, str(temporary))
 
 
 def main() -> None:

@@ -25,7 +25,9 @@ names = ('background', 'object')
 size = (512, 512)
 
 model = dict(
-    data_preprocessor=dict(size=size),
+    # Or an image that is smaller than a window, and no multiple of the patch,
+    # would be padded by the ViT and its map be stretched.
+    data_preprocessor=dict(size=size, test_cfg=dict(size_divisor=16)),
     backbone=dict(img_size=size),
     decode_head=dict(num_classes=len(names)),
     test_cfg=dict(crop_size=size, stride=(341, 341)),

@@ -138,10 +138,12 @@ def check_fit(
                 'and the crops'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
+        key = 'patch_size and in_channels'
+        if all(re.search('head', name) for name in misshapen):
+            key = 'num_classes'
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            'the model: give the model the patch_size and in_channels of the '
-            f'file, or {advice}'
+            f'the model: give the model the {key} of the file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
@@ -281,7 +283,8 @@ def _check_vit(
         raise CheckpointError(
             f'the checkpoint has no {listed(untrained)} of {role}, which '
             'would be used as initialised: build the model without it '
-            '(final_norm=False, layer_scale_init_value=0), or give the '
+            '(final_norm=False, layer_scale_init_value=0, or an out_type '
+            'without a norm of its own), freeze fewer layers, or give the '
             'checkpoint of an encoder that has it'
         )
     layers = tuple(f'layers.{i}.' for i in range(vit.num_layers))

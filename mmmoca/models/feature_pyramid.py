@@ -86,8 +86,13 @@ class ViTFeaturePyramid(BaseModule):
             down, with s the patch size / stride.
 
         Raises:
-            ValueError: If there is another number of maps.
+            ValueError: If there is another number of maps, or they are none.
         """
+        if inputs[0].dim() != 4:
+            raise ValueError(
+                'ViTFeaturePyramid takes maps of the backbone: write '
+                "model.backbone.out_type='featmap'"
+            )
         if len(inputs) == 1:
             inputs = list(inputs) * len(self.scales)
         if len(inputs) != len(self.scales):

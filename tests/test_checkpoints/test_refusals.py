@@ -93,6 +93,12 @@ def other_channels():
     return state | {'patch_embed.projection.weight': weight}
 
 
+def scores(number):
+    """A classifier of so many classes."""
+    head = dict(type='LinearClsHead', in_channels=files.DIMS)
+    return files.classifier(head | dict(num_classes=number))
+
+
 def of_grid(size, **backbone):
     """Of as many patches, which mmpretrain would resize as a square."""
     content = files.checkpoint('mmmoca', size)[0]
@@ -118,6 +124,7 @@ REFUSALS = [
     ('ln1.bias', lambda: fit(integer('ln1.bias'))),
     ('backbone.arch=deit-t', lambda: fit(wide())),
     ('backbone.arch.num_layers=1', lambda: fit(shallow())),
+    ('num_classes', lambda: fit(scores(3).state_dict(), scores(4))),
     ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
     ('in_channels', lambda: initialise(other_channels())),
     ('none.pth', lambda: initialise({}, file='none.pth')),

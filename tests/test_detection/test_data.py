@@ -250,6 +250,20 @@ def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
         dataset[3]
 
 
+def test_images_whose_size_does_not_tell_that_they_are_turned(
+    shapes, tmp_path
+):
+    root = shutil.copytree(shapes, tmp_path / 'shapes')
+    path = root / 'train/000003.jpg'
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.open(path).save(path, exif=exif)
+    dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
+    look = look_at(dict(val=dataset))
+    (line,) = [line for line in look.odd if path.name in line]
+    assert 'boxes' in line and not look.wrong
+
+
 def test_images_of_other_bits(shapes, tmp_path):
     """mmdet would take the upper 8 of 16, which of these are 0."""
     root = shutil.copytree(shapes, tmp_path / 'shapes')

@@ -24,7 +24,7 @@ def images(tmp_path_factory):
     return root
 
 
-def run(images, folder, part, trained, tested, stage='test'):
+def run(images, folder, part, trained, tested, stage='test', validated=''):
     """A run of a model of three classes from a checkpoint."""
     model = Model()
     head = nn.Identity()
@@ -43,6 +43,11 @@ def run(images, folder, part, trained, tested, stage='test'):
         test=dict(test_cfg={}, test_evaluator=[]),
     )[stage]
     options[f'{stage}_dataloader'] = loader
+    if validated:
+        classes = dict(metainfo=dict(classes=[*validated]))
+        validation = folder_loader(images, with_label=False, **classes)
+        options |= dict(val_dataloader=validation, val_cfg={})
+        options |= dict(val_evaluator=[])
     runner = toy_runner(
         model,
         work_dir=str(folder),
@@ -64,6 +69,13 @@ def test_other_classes(images, tmp_path, part, trained, tested):
     run(images, tmp_path, 'neck', trained, tested)
     if len(tested) == 3:  # else a training has another head
         run(images, tmp_path, part, trained, tested, 'train')
+
+
+@pytest.mark.parametrize('part', ['head', 'roi_head'])
+def test_a_validation_of_other_classes(images, tmp_path, part):
+    run(images, tmp_path, part, 'abc', 'abc', 'train', 'abc')
+    with pytest.raises(ValueError, match='class'):
+        run(images, tmp_path, part, 'abc', 'abc', 'train', 'acb')
 
 
 @pytest.mark.parametrize(

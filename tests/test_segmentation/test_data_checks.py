@@ -26,6 +26,9 @@ CROP = f'{TRAIN}.pipeline.4.crop_size'
 SIZES = ('model.data_preprocessor.size', 'model.test_cfg.crop_size')
 
 
+PYRAMID = dict(type='mmmoca.ViTFeaturePyramid', in_channels=9, patch_size=4)
+
+
 def test_right_data_pass(streets, tmp_path):
     """So does a crop that is not square."""
     options = dict.fromkeys((CROP, *SIZES), (48, 64))
@@ -84,6 +87,7 @@ def leads_out(cfg):
             | {'model.decode_head.num_classes': 1},
             'decode_head',
         ),
+        ({'model.neck': PYRAMID}, 'model.neck.patch_size'),
         (leads_out, f'{SPLIT}_leftImg8bit.png'),
         (in_wrappers, '_x.png'),
     ],

@@ -7,14 +7,22 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
+from mmseg.structures import SegDataSample
 
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.engine.config import read_run
 
-from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
+from ..helpers.checkpoint_files import (
+    assert_goes_on,
+    from_file,
+    randomise,
+    token_vit,
+)
 from ..helpers.cityscapes import CONFIGS, LINEAR, MASK, run, small_config
 from ..helpers.runs import assert_same
 
 pytestmark = pytest.mark.slow
+OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 UPERNET = 'upernet_moca-vit-b16_ade20k-512x512.py'
 
 
@@ -54,6 +62,34 @@ def test_upernet_trains(streets, tmp_path):
     assert len(scores(runner)) == 1
     losses = runner.message_hub.get_scalar('train/loss').data[0]
     assert len(losses) == 3 and np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize('mode', ['slide', 'whole'])
+def test_images_of_no_multiple_of_the_patch(mode):
+    """They are padded and cut, where the ViT's own padding stretches."""
+    options = dict(arch='deit-t', crop_size=96, classes='abc')
+    cfg = read_run(CONFIGS / OWN, options)
+    init_default_scope('mmseg')
+    cfg.model.backbone.init_cfg = None
+    cfg.model.test_cfg.mode = mode
+    model = randomise(MODELS.build(cfg.model), 0)
+
+    def predict(image):
+        size = tuple(image.shape[1:])
+        meta = dict(ori_shape=size, img_shape=size, pad_shape=size)
+        sample = SegDataSample(metainfo=meta)
+        batch = dict(inputs=[image], data_samples=[sample])
+        batch = model.data_preprocessor(batch)
+        with torch.no_grad():
+            (found,) = model(**batch, mode='predict')
+        return found.seg_logits.data
+
+    torch.manual_seed(0)
+    image = torch.randint(256, (3, 68, 90), dtype=torch.uint8)
+    # In BGR, which is turned before it is normalised.
+    padded = model.data_preprocessor.mean.flip(0).repeat(1, 80, 96)
+    padded[:, :68, :90] = image
+    torch.testing.assert_close(predict(image), predict(padded)[:, :68, :90])
 
 
 @pytest.mark.parametrize('name', [LINEAR, MASK])

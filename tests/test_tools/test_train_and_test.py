@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 from mmengine.fileio import load
 
 from mmmoca import requirements
@@ -210,6 +211,19 @@ def run_in_one_of_two(program, folder, *arguments):
     os.environ['CUDA_VISIBLE_DEVICES'] = ''
     os.chdir(folder)
     return run_tool(program, *arguments)
+
+
+def test_metrics_that_are_tensors(workspace, tmp_path, monkeypatch):
+    """As of mmpretrain's confusion matrix."""
+    monkeypatch.chdir(workspace)
+    (tmp_path / 'a.pth').touch()
+    runner = mock.Mock(test=lambda: dict(top1=1.0, matrix=torch.eye(2)))
+    monkeypatch.setattr(
+        'mmmoca.engine.training.build_runner', lambda cfg: runner
+    )
+    out = '--out', tmp_path / 'm.json', '--out-item', 'metrics'
+    run_tool('tools/test.py', CONFIGS / CONFIG, tmp_path / 'a.pth', *out)
+    assert load(tmp_path / 'm.json') == dict(top1=1.0, matrix=[[1, 0], [0, 1]])
 
 
 @pytest.mark.slow

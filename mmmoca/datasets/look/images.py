@@ -28,11 +28,13 @@ SECONDS = 3.0  # of looking at headers, on a slow disk
 PIXELS = 200  # images that are decoded
 LONG = 8  # times as long as wide
 MOST_LABELS = 200_000  # that are counted within a second
+_UNCLEAR = 'turned by EXIF, in a file of objects'
 # What is done with images that stand out, by phrases of headers.
 _HINTS = {
     'with transparency': 'what lies under it is used',
     'with EXIF that cannot be read': 'they are taken as they are stored',
     'of several pages or frames': 'the first is used',
+    _UNCLEAR: 'their boxes must be those of the turned image',
 }
 
 
@@ -114,11 +116,11 @@ class ImageFacts:
         check_regular(path)
         content = fileio.get(path, backend_args=load.backend_args)
         digest = hashlib.blake2b(content, digest_size=12).digest()
-        label, equal = str(info.get('gt_label')), []
+        label, found = str(info.get('gt_label')), []
         if digest in self.seen:
-            equal.append('equal to another')
+            found.append('equal to another')
         if self.seen.setdefault(digest, label) != label:
-            equal.append('equal to one of another class')
+            found.append('equal to one of another class')
         header = read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
@@ -128,7 +130,11 @@ class ImageFacts:
         self.sizes.append(size)
         if problem := size_problem(path, size, info):
             self.wrong.append(problem)
-        return (*header.oddities(), *equal)
+        # Their size would tell of others.
+        unclear = turns and header.orientation > 1 and header.size == size
+        if unclear and 'instances' in info:
+            found.append(_UNCLEAR)
+        return (*header.oddities(), *found)
 
     def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""

@@ -15,10 +15,11 @@ _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
 @HOOKS.register_module()
 class ClassCheckHook(Hook):
-    """Compares the classes of a classifier's data sets and of its model.
+    """Compares the classes of a run's data sets and of its model.
 
-    All data sets must have the same classes. Their number must be that of the
-    head, and that of ``data_preprocessor``, which Mixup and CutMix read.
+    All data sets must have the same classes. For a classifier, their number
+    must be that of the head, and that of ``data_preprocessor``, which Mixup
+    and CutMix read.
     A test compares those of its images with those that the head of its
     checkpoint was trained on, if that says them.
 
@@ -54,11 +55,13 @@ def _scores_classes(model: nn.Module) -> bool:
 
 
 def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
-    if not _classifies(model):
+    if not _scores_classes(model):
         return
     for loader in loaders:
         names = class_names(loader)
         check_same_classes(class_names(loaders[0]), names, ('train', 'val'))
+        if not _classifies(model):
+            continue
         found = len(names)
         if found == 1:
             raise ValueError(
