@@ -97,7 +97,8 @@ def build_vit(
     if 'ln1.weight' not in state:
         raise CheckpointError(
             'the encoder has no final norm, after which features are taken: '
-            'give a pretrained encoder, not a fine-tuned classifier'
+            'give a pretrained encoder, not a fine-tuned classifier or '
+            'detector'
         )
     _, channels, *patch = state[PROJECTION].shape
     config = dict(

@@ -146,6 +146,7 @@ def test_features_in_other_libraries(export, to):
     elif to == 'onnx':
         outputs = names['session'].get_outputs()
         assert [o.name for o in outputs] == ['cls', 'avg', 'patches']
+        assert {o.shape[0] for o in outputs} == {'batch'}
 
 
 # Registers are in a graph of the other kind, too.

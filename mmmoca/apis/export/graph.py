@@ -75,6 +75,7 @@ def write_onnx(
             f=folder / 'model.onnx',
             input_names=['images'],
             output_names=('cls', 'avg', 'patches'),
+            dynamic_shapes=dict(images={0: 'batch'}),  # the axis' name
             opset_version=18,
             dynamo=True,
             external_data=False,  # but for more than fits a file
