@@ -196,6 +196,10 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
             _check_key(cfg, key, kinds, files)
             whole[key] = read_option(cfg, key, value) if as_text else value
     followers = up_to_date(cfg, files)
+    if 'data_root' in inherited:
+        as_written = copy.deepcopy(cfg)
+        write_settings(as_written, {'data_root': inherited['data_root']})
+        followers += up_to_date(as_written, files)
     if 'data_root' in given:
         _check_one_root(cfg)
     # What follows from settings may depend on whole keys, too.

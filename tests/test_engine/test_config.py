@@ -253,6 +253,9 @@ COCO = CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
          'a/b.json'),
         (DETECTION, "{} = dict(data_root='a')\ntest_evaluator = "
          "dict(ann_file='b.json')", [], 'b.json'),
+        (DETECTION, "data_root = 'a'\ntest_evaluator = "
+         "dict(ann_file='a/annotations/val.json')", ['data_root=b'],
+         'b/annotations/val.json'),
         (COCO, '', ['{}.data_root=a'], 'a/annotations/instances_val2017.json'),
         (COCO, "{} = dict(data_root='a', ann_file='b.json')", [], 'a/b.json'),
         (COCO, "{} = dict(data_root='a')",
