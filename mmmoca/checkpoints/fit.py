@@ -138,12 +138,10 @@ def check_fit(
                 'and the crops'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
-        key = 'patch_size and in_channels'
-        if all(re.search('head', name) for name in misshapen):
-            key = 'num_classes'
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            f'the model: give the model the {key} of the file, or {advice}'
+            f'the model: give the model the {_key_of(misshapen)} of the '
+            f'file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
@@ -159,6 +157,14 @@ def check_fit(
                 vit, part, record_of(meta) if known else {}, role, training
             )
     return report
+
+
+def _key_of(misshapen: list[str]) -> str:
+    """Return what to change where weights are of another shape."""
+    for part, key in (('head', 'num_classes'), ('codebook', 'num_words')):
+        if all(part in name for name in misshapen):
+            return key
+    return 'patch_size and in_channels'
 
 
 def _arch_options(

@@ -5,24 +5,30 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 """
 
 import math
+import os
 from collections.abc import Callable
 from numbers import Real
+from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
+from mmmoca.checkpoints import local_file, read_checkpoint
+from mmmoca.checkpoints.run_folder import newest_checkpoint
+
 from .build_errors import explained
 from .config_check import unread_variables
 from .console import without_idle_warnings
 from .options import place
-from .processes import started_processes
+from .processes import on_main_process, started_processes
 
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'
 WORDS = 'model.codebook.num_words'
 NEW_WORDS = 'model.codebook.num_new_words'
+_CHECKPOINTS = 'epoch_{}.pth', 'iter_{}.pth'
 
 
 # How a rate follows the images of a step. The authors' is linear.
@@ -81,8 +87,39 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     return {LR: lr, MOMENTUM: momentum, WORDS: words, NEW_WORDS: new_words}
 
 
+def resumed_words(cfg: Config) -> int | None:
+    """Return the number of words of the run that a config goes on with.
+
+    More epochs would let ``num_words='auto'`` be another number.
+
+    Args:
+        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. All processes
+            call this.
+
+    Returns:
+        int | None: None if it goes on with none, or has a number itself.
+    """
+    if not cfg.get('resume') or place(cfg, WORDS)[1] != 'auto':
+        return None
+    address = cfg.get('load_from')
+    if address is None:
+        address = on_main_process(_newest, cfg.work_dir)
+    if address is None:
+        return None
+    with local_file(os.fspath(address)) as file:
+        state = read_checkpoint(file, lazy=True).get('state_dict') or {}
+    words = state.get('codebook.words')
+    return None if words is None else len(words)
+
+
+def _newest(folder: str) -> Path | None:
+    """Return the newest checkpoint of a run, by epochs or by iterations."""
+    found = (newest_checkpoint(folder, name)[0] for name in _CHECKPOINTS)
+    return next(filter(None, found), None)
+
+
 def complete_recipe(
-    cfg: Config, images: int | None = None
+    cfg: Config, images: int | None = None, words: int | None = None
 ) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
@@ -91,6 +128,7 @@ def complete_recipe(
     Args:
         cfg (Config): The config, changed in place.
         images (int, optional): See :func:`run_size`.
+        words (int, optional): See :func:`resumed_words`.
 
     Returns:
         dict[str, float]: The numbers written, by key.
@@ -103,7 +141,7 @@ def complete_recipe(
     if 'auto' not in given.values():
         return {}
     run = run_size(cfg, images)
-    words = None if given[WORDS] == 'auto' else given[WORDS]
+    words = words if given[WORDS] == 'auto' else given[WORDS]
     numbers = recipe_numbers(run, words)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}
     cfg.merge_from_dict(written)

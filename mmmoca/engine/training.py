@@ -20,6 +20,7 @@ from .processes import join_processes, on_main_process
 from .recipe import (
     complete_recipe,
     likely_slips,
+    resumed_words,
     scale_lr,
     training_set,
 )
@@ -44,7 +45,8 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     """
     join_processes(cfg)
     dataset = training_set(cfg)
-    numbers = complete_recipe(cfg, len(dataset)) | scale_lr(cfg)
+    numbers = complete_recipe(cfg, len(dataset), resumed_words(cfg))
+    numbers |= scale_lr(cfg)
     with ExitStack() as stack:
         # Before the runner, which writes to its folder when it is built: the
         # log of another one that starts in this second has its name.

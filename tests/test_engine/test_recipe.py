@@ -19,6 +19,7 @@ from mmmoca.engine.recipe import (
     RunSize,
     likely_slips,
     recipe_numbers,
+    resumed_words,
     run_size,
     scale_lr,
     training_set,
@@ -113,6 +114,19 @@ def test_words_of_a_checkpoint(root):
     check_fit(model, state, None, 'a.pth', training=False)
     model.load_state_dict(state)
     assert len(model.codebook.words) == 64
+
+
+def test_a_longer_run_keeps_its_words(root, tmp_path):
+    state = {'codebook.words': torch.zeros(512, 4)}
+    torch.save(dict(state_dict=state), tmp_path / 'epoch_3.pth')
+    settings = dict(data_root=str(root), epochs=400, batch_size=8)
+    resume = dict(work_dir=str(tmp_path), resume='auto', stages=['train'])
+    cfg = read_run(TINY_CONFIG, settings, **resume)
+    numbers = complete_recipe(cfg, 58, resumed_words(cfg))
+    expected = recipe_numbers(RunSize(58, 8, 2800), 512)
+    del expected[LR]  # which this config has
+    assert numbers == expected
+    assert resumed_words(read_run(TINY_CONFIG, settings)) is None
 
 
 def test_tiny_follows_the_same_rules(root):
