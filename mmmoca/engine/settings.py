@@ -397,10 +397,12 @@ def _write_probability(
     names = [part.type.split('.')[-1] for part in view]
     if not probability and name not in names:
         return
-    try:
-        find_part(view, name).prob = probability
-    except ValueError as error:
-        raise ValueError(f'{key}: {error}') from error
+    if name not in names:
+        raise ValueError(
+            f'{key}={probability}: the views of this config have no {name} '
+            f'({listed(names, 9)}): leave {key} out, or write the views'
+        )
+    find_part(view, name).prob = probability
 
 
 def _write_views(cfg: Config, img_size: int) -> None:
@@ -450,10 +452,16 @@ def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
     import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmpretrain.models.backbones import VisionTransformer
 
+    known = VisionTransformer.arch_zoo
     if isinstance(arch, dict):
         arch = {key: n for key, n in arch.items() if key != '_delete_'}
+    elif arch not in known:
+        raise ValueError(
+            f'arch={arch!r}: write one of {listed(known, 99)}; sizes, '
+            'arch = dict(embed_dims=128, ...), go into a config file'
+        )
     cfg.model.backbone.arch = arch
-    sizes = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
+    sizes = arch if isinstance(arch, dict) else known[arch]
     return sizes['embed_dims'], sizes['num_layers']
 
 
