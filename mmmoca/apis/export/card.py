@@ -166,7 +166,7 @@ def _prepare(settings: Preprocessing, library: str) -> str:
     """Return the code that prepares a photo; none for other channels."""
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
-    note = _RESIZES if library in _PREPARED else ''
+    note = _RESIZES if library != 'mmmoca' else ''
     if (code := _PREPARED.get(library)) is None:
         height, width = settings.img_size
         shape = _RESIZE_AND_CROP if settings.resize else _RESIZE_WHOLE
