@@ -145,7 +145,9 @@ def draw_curves(
             axes.axhline(value, label=name, color='grey', linestyle=style)
         if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize=8, frameon=False)
-        if axes.get_subplotspec().is_last_row():
+        cell = axes.get_subplotspec()
+        if cell.is_last_row() or len(cell.colspan) > 1:  # of another width
+            axes.tick_params(labelbottom=True)
             axes.set_xlabel('iteration', fontsize=9)
         axes.grid(color='#eeeeee')
     steps = [max(scalars[name][0]) for name in sum(panels.values(), [])]
