@@ -29,6 +29,8 @@ from .normal_form import (
 from .record import record_of
 
 # mmpretrain's backbones resize these while they are loaded.
+# After the last layer. A classifier's is in the place of the encoder's.
+FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 
 
@@ -301,6 +303,30 @@ def _check_vit(
             'the checkpoint has: build them alike, or read the file by '
             'mmmoca-teacher://FILE, which folds LayerScale'
         )
+
+
+def without_final_norm(
+    checkpoint: dict, model: nn.Module, prefix: str
+) -> dict:
+    """Leave out the norms after the last layer that a ViT does not have.
+
+    Pyramids and classifiers have others in their place, which MMEngine would
+    warn of.
+
+    Args:
+        checkpoint (dict): What was read. Not changed.
+        model (nn.Module): The ViT, or another model, which keeps all.
+        prefix (str): Of its names in the checkpoint, with a dot.
+
+    Returns:
+        dict: The same without them.
+    """
+    if not isinstance(model, VisionTransformer):
+        return checkpoint
+    state = loaded_names(checkpoint)
+    lost = {prefix + name for name in FINAL_NORMS - model.state_dict().keys()}
+    kept = {name: value for name, value in state.items() if name not in lost}
+    return checkpoint | dict(state_dict=kept)
 
 
 def loaded_names(checkpoint: dict) -> dict[str, Any]:

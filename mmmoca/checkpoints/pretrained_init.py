@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from mmmoca.messages import listed
 
 from .errors import CheckpointError
-from .fit import after_prefix, check_fit, loaded_names
+from .fit import (
+    after_prefix,
+    check_fit,
+    loaded_names,
+    without_final_norm,
+)
 from .record import record_of
 from .schemes import ReadAddress, guarded
 
@@ -46,8 +51,9 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
                 f'Pretrained init of {name or type(module).__name__} ({path})'
             )
             checkpoint = load(guarded(path))
-            init['checkpoint'] = ReadAddress(guarded(path), checkpoint)
             report = _check_init(role, module, checkpoint, init)
+            loaded = without_final_norm(checkpoint, module, _start(init))
+            init['checkpoint'] = ReadAddress(guarded(path), loaded)
             reports.append((report, record_of(checkpoint.get('meta'))))
         if len(pretrained) == 1:
             # By this, many classes know not to overwrite weights.
@@ -72,6 +78,12 @@ def _is_pretrained(kind: str | type) -> bool:
     return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
 
 
+def _start(init: dict) -> str:
+    """Return what the names that it takes begin with."""
+    prefix = init.get('prefix')
+    return f'{prefix.rstrip(".")}.' if prefix else ''
+
+
 def _check_init(
     role: str, module: nn.Module, checkpoint: dict, init: dict
 ) -> str:
@@ -80,8 +92,7 @@ def _check_init(
         for name, value in loaded_names(checkpoint).items()
         if isinstance(value, Tensor)
     }
-    prefix = init.get('prefix')
-    start = f'{prefix.rstrip(".")}.' if prefix else ''
+    start = _start(init)
     part = after_prefix(state, start)
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)

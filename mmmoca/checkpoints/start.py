@@ -14,7 +14,7 @@ from torch import nn
 
 from .backbone import find_backbone
 from .errors import CheckpointError
-from .fit import check_fit, fit, loaded_names
+from .fit import check_fit, fit, loaded_names, without_final_norm
 from .locate import tensors_of
 from .release import read_converted
 from .write import backbone_checkpoint
@@ -122,8 +122,9 @@ def take_backbone(
     if isinstance(vit, VisionTransformer):
         backbone, fitted = fit(backbone, vit)
         changes += fitted
+    loaded = backbone_checkpoint(backbone, 'load_from')
     checkpoint.clear()
-    checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
+    checkpoint.update(without_final_norm(loaded, vit, 'backbone.'))
     return changes
 
 

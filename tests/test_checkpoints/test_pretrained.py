@@ -15,6 +15,7 @@ from ..helpers.checkpoint_files import (
     mm_config,
     mm_vit,
     randomise,
+    with_prefix,
 )
 from ..helpers.runs import assert_same
 
@@ -36,6 +37,17 @@ def build(tmp_path):
         return classifier(init_cfg=init, **backbone)
 
     return write_and_build
+
+
+def test_a_final_norm_that_a_pyramid_has_no_use_for(build):
+    """MMEngine would warn of it."""
+    state = with_prefix('backbone.', mm_vit().state_dict())
+    model = build(dict(state_dict=state), 'backbone.', final_norm=False)
+    check_pretrained_inits(model)
+    loaded = model.backbone.init_cfg['checkpoint'].take()['state_dict']
+    names = {name.removeprefix('backbone.') for name in loaded}
+    assert names == model.backbone.state_dict().keys()
+    assert len(names) == len(state) - 2
 
 
 @pytest.mark.parametrize(

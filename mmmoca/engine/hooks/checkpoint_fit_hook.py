@@ -8,7 +8,7 @@ from mmmoca.checkpoints import (
     guarded,
     local_file,
 )
-from mmmoca.checkpoints.fit import check_fit, loaded_names
+from mmmoca.checkpoints.fit import FINAL_NORMS, check_fit, loaded_names
 from mmmoca.checkpoints.pretrained_init import (
     check_pretrained_inits,
     starts_pretrained,
@@ -157,7 +157,9 @@ class CheckpointFitHook(Hook):
                 f'{report}: the missing parts would be tested untrained'
             )
         # A whole part that the file has not, such as a head, is a new one.
-        new = {name.partition('.')[0] for name in own.keys() - saved.keys()}
+        norms = {f'backbone.{name}' for name in FINAL_NORMS}
+        new = own.keys() - saved.keys() - norms
+        new = {name.partition('.')[0] for name in new}
         held = {name.partition('.')[0] for name in saved}
         design = saved.keys() <= own.keys() and not new & held
         log = runner.logger.info if design else runner.logger.warning
