@@ -26,6 +26,7 @@ from transformers import (
 
 import mmmoca
 from mmmoca.apis.export import FORMATS, export_encoder
+from mmmoca.apis.export.timm import mlp_ratio
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -254,6 +255,13 @@ def of_key_biases(content):
 
 def of_nan(content):
     content['state_dict']['backbone.ln1.bias'][0] = torch.nan
+
+
+def test_libraries_round_the_width_of_an_mlp_down():
+    for hidden in range(24, 200):
+        arch = dict(feedforward_channels=hidden)
+        ratio = mlp_ratio(mock.Mock(embed_dims=24, arch_settings=arch))
+        assert int(24 * ratio) == hidden
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Files that are refused, by errors that name what does not fit."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from mmpretrain.models.backbones import ResNet, VisionTransformer
 
-from mmmoca.checkpoints import CheckpointError, find_backbone
+from mmmoca.checkpoints import (
+    CheckpointError,
+    find_backbone,
+    read_checkpoint,
+)
 from mmmoca.checkpoints.fit import check_fit
 from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
 from mmmoca.checkpoints.start import load_start
@@ -49,6 +55,11 @@ def initialise(content, prefix=None, file='a.pth', **backbone):
     torch.save(content, 'a.pth')
     init = dict(type='Pretrained', checkpoint=file, prefix=prefix)
     check_pretrained_inits(files.classifier(init_cfg=init, **backbone))
+
+
+def read(content, name):
+    Path(name).write_bytes(content)
+    read_checkpoint(name)
 
 
 def start(state, kind='MOCAViT', dims=files.DIMS, heads=files.HEADS, **vit):
@@ -127,6 +138,12 @@ REFUSALS = [
     ('num_classes', lambda: fit(scores(3).state_dict(), scores(4))),
     ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
     ('in_channels', lambda: initialise(other_channels())),
+    ('modelzoo://no', lambda: initialise({}, file='modelzoo://no')),
+    ('open-mmlab://no', lambda: initialise({}, file='open-mmlab://no')),
+    ('mmcls://no', lambda: initialise({}, file='mmcls://no')),
+    ('s3://no', lambda: initialise({}, file='s3://no/a.pth')),
+    ('is truncated', lambda: read(b'PK\x03\x04 no archive', 'a.pth')),
+    ('is truncated', lambda: read(b'{}', 'a.safetensors')),
     ('none.pth', lambda: initialise({}, file='none.pth')),
     ('--img-size 48 48', lambda: of_grid((32, 72), img_size=(48, 48))),
     (

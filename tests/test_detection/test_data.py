@@ -84,6 +84,8 @@ def test_empty_images_count_in_validation_only(shapes, altered):
         ('file_name', first('images', file_name='000001.jpg')),
         ('height', first('images', height='96')),
         ('image_id', first(image_id='1')),
+        ('image_id', first(image_id=9999)),
+        ('bbox', first(bbox=[0, 0, '9', 9])),
         ('category_id', each(category_id=lambda a: a['id'] + 90)),
         ('bbox', first(bbox=[0, 0, float('nan'), 9])),
         ('iscrowd', first(iscrowd='0')),

@@ -508,6 +508,13 @@ def test_bases_and_modules_of_others(tmp_path):
     cfg = read_run(config)
     assert cfg.train_dataloader.dataset.type == 'ADE20KDataset'
     assert 'made.here' in sys.modules
+    # Of a package that lies on the path, and is not installed.
+    lost = FileNotFoundError(2, '', '/there/a/.mim/model-index.yml')
+    with (
+        mock.patch.object(Config, 'fromfile', side_effect=lost),
+        pytest.raises(FileNotFoundError, match='pip install'),
+    ):
+        read_run(config)
 
 
 @pytest.mark.parametrize(
