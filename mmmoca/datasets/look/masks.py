@@ -155,7 +155,7 @@ def _look_at_mask(
     labels = {old + start: known[old] for old in known}
     labels |= dict.fromkeys([*range(start), ignored], -1)
     if foreign := sorted(set(ids.tolist()) - labels.keys()):
-        advice = 'or list all classes in metainfo'
+        advice = 'or name all of them in classes (metainfo.classes)'
         if path.name.endswith('_labelIds.png'):  # of Cityscapes
             advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
         raise ValueError(
