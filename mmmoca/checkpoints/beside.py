@@ -4,7 +4,6 @@
 import json
 import os
 import re
-from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 
@@ -38,23 +37,23 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     if not (known and _WEIGHTS.fullmatch(path.name)):
         return {}
     config = _read(path.with_name('config.json'))
-    activation = config.get('hidden_act') or 'gelu'
-    if naming == 'huggingface' and not str(activation).startswith(
-        ('gelu', 'silu')
-    ):
+    model = _part(config, 'model_args')  # timm's
+    kind = f'{config.get("model_type")} {config.get("architecture")}'
+    activation = config.get('hidden_act') or model.get('act_layer') or 'gelu'
+    if 'quickgelu' in kind or not f'{activation}'.startswith(('gelu', 'silu')):
         raise CheckpointError(
-            f'the config.json beside {path} has hidden_act={activation!r}: '
-            'only encoders with GELU or SwiGLU can be loaded'
+            f'the config.json beside {path} is of {kind} with the activation '
+            f'{activation}: only encoders with GELU or SwiGLU can be loaded'
         )
-    rotary = _part(config, 'rope_parameters') or config
-    if (theta := rotary.get('rope_theta', 100)) != 100:
+    rotary = config | _part(config, 'rope_parameters')
+    theta = rotary.get('rope_theta') or model.get('rope_temperature') or 100
+    if 'dinov3' in kind and theta != 100:
         raise CheckpointError(
             f'the config.json beside {path} has rope_theta={theta!r}: only '
             "encoders with 100, as DINOv3's, can be loaded"
         )
     record: dict = {}
-    heads = config.get('num_attention_heads')
-    heads = heads or _part(config, 'model_args').get('num_heads')
+    heads = config.get('num_attention_heads') or model.get('num_heads')
     if type(heads) is int and heads > 0:
         record['num_heads'] = heads
     images = _read(path.with_name('preprocessor_config.json'))
@@ -70,17 +69,17 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     return record
 
 
-def _read(file: Path) -> Mapping:
+def _read(file: Path) -> dict:
     try:
         content = json.loads(file.read_text(encoding='utf-8-sig'))
     except (OSError, ValueError, RecursionError):  # missing, or no JSON
         return {}
-    return content if isinstance(content, Mapping) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _part(config: Mapping, name: str) -> Mapping:
+def _part(config: dict, name: str) -> dict:
     part = config.get(name)
-    return part if isinstance(part, Mapping) else {}
+    return part if isinstance(part, dict) else {}
 
 
 def _are_shares(numbers: object) -> bool:

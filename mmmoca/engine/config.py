@@ -200,8 +200,7 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
         as_written = copy.deepcopy(cfg)
         write_settings(as_written, {'data_root': inherited['data_root']})
         followers += up_to_date(as_written, files)
-    if 'data_root' in given:
-        _check_one_root(cfg)
+    roots = _roots(cfg)
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
     if inherited or given:
@@ -212,8 +211,15 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
             {k: v for k, v in kept.items() if _held(cfg, k) is not None}
         )
         write_options(cfg, whole)
-    fixed = {place(cfg, key)[0] for key in whole}
-    renew(cfg, [key for key in followers if key not in fixed])
+    for name, before in roots.items():
+        if len(before) > 1 and len(_roots(cfg)[name]) == 1:
+            raise ValueError(
+                f'data_root is one folder, and the parts of the {name} data '
+                f'set have several, {listed(before)}: write each as data_root '
+                'of its part, in a list of dicts, and leave the setting out'
+            )
+    fixed = tuple(f'{place(cfg, key)[0]}.' for key in whole)
+    renew(cfg, [k for k in followers if not f'{k}.'.startswith(fixed)])
 
 
 def _kept(
@@ -255,18 +261,15 @@ def _held(cfg: Any, key: str) -> Any:
         return None
 
 
-def _check_one_root(cfg: Config) -> None:
-    """Refuse one ``data_root`` for a data set whose parts have several."""
+def _roots(cfg: Config) -> dict[str, list[str]]:
+    """Return the folders of the parts of each data set."""
+    found = {}
     for stage in ('train', 'val', 'test'):
         for name, loader in stage_loaders(cfg, stage).items():
-            parts = member_configs(loader.dataset)
+            parts = member_configs(loader.get('dataset') or {})
             roots = dict.fromkeys(part.get('data_root') for part in parts)
-            if len(roots) > 1:
-                raise ValueError(
-                    f'data_root is one folder, and the {name} data set has '
-                    f'several, {listed(roots)}: write '
-                    f'{stage}_dataloader.dataset.datasets.0.data_root'
-                )
+            found[name] = [root for root in roots if root is not None]
+    return found
 
 
 def _is_plain(value: Any) -> bool:

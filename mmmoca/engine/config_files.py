@@ -195,7 +195,7 @@ def _parts(key: str, value: ast.expr) -> list[tuple[object, ast.expr]] | None:
     if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
         named = [(keyword.arg, keyword.value) for keyword in value.keywords]
         return [(None, part) for part in value.args] + named
-    if isinstance(value, ast.List | ast.Tuple) and key.endswith('.datasets'):
+    if isinstance(value, ast.List) and key.endswith('.datasets'):
         return [*enumerate(value.elts)]
     return None
 

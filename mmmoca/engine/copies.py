@@ -7,12 +7,13 @@ A COCO evaluator reads the annotations of its data set again, and
 
 import copy
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mmengine.config import Config
 
-from mmmoca.config_parts import parts_of
+from mmmoca.config_parts import member_configs, parts_of
 
 from .config_files import ConfigFile
 
@@ -24,13 +25,13 @@ class Copy(NamedTuple):
         key (str): The dotted key.
         held (Any): What it holds.
         said (Any): What the data set says.
-        sources (tuple[str, ...]): The keys that say it.
+        sources (re.Pattern): The keys that say it.
     """
 
     key: str
     held: Any
     said: Any
-    sources: tuple[str, ...]
+    sources: re.Pattern
 
 
 def copies(cfg: Config) -> Iterator[Copy]:
@@ -40,20 +41,24 @@ def copies(cfg: Config) -> Iterator[Copy]:
         cfg (Config): The config.
     """
     for stage in ('val', 'test'):
-        place = f'{stage}_dataloader.dataset'
-        dataset = (cfg.get(f'{stage}_dataloader') or {}).get('dataset') or {}
-        key, pipeline = f'{stage}_pipeline', dataset.get('pipeline')
+        loader = cfg.get(f'{stage}_dataloader') or {}
+        parts = [*member_configs(loader.get('dataset') or {})]
+        if len(parts) != 1:
+            continue
+        place = rf'{stage}_dataloader\.dataset\.(.*\.)?'
+        key, pipeline = f'{stage}_pipeline', parts[0].get('pipeline')
         if cfg.get(key) and pipeline:
-            yield Copy(key, cfg[key], pipeline, (f'{place}.pipeline',))
+            sources = re.compile(f'{place}pipeline')
+            yield Copy(key, cfg[key], pipeline, sources)
         evaluators = cfg.get(f'{stage}_evaluator')
         for number, part in enumerate(parts_of(evaluators)):
-            is_coco = str(part.get('type')).endswith('CocoMetric')
-            held, file = part.get('ann_file'), dataset.get('ann_file')
-            if is_coco and held and file:
+            held, file = part.get('ann_file'), parts[0].get('ann_file')
+            if held and file:
                 several = not isinstance(evaluators, dict)
                 key = f'{stage}_evaluator' + several * f'.{number}'
-                said = os.path.join(dataset.get('data_root') or '', file)
-                sources = f'{place}.ann_file', f'{place}.data_root'
+                said = os.path.join(parts[0].get('data_root') or '', file)
+                # A setting is one, too.
+                sources = re.compile(f'data_root|{place}(ann_file|data_root)')
                 yield Copy(f'{key}.ann_file', held, said, sources)
 
 
@@ -67,13 +72,22 @@ def up_to_date(cfg: Config, files: Sequence[ConfigFile]) -> list[str]:
     """
     keys = []
     for one in copies(cfg):
-        written, *sources = (
-            max((n for n, f in enumerate(files) if key in f.keys), default=-1)
-            for key in (one.key, *one.sources)
-        )
-        if one.held == one.said or max(sources) > written >= 0:
+        written = changed = -1
+        for number, file in enumerate(files):
+            written = number if one.key in file.keys else written
+            if any(map(one.sources.fullmatch, file.keys)):
+                changed = number
+        if _plain(one.held) == _plain(one.said) or changed > written >= 0:
             keys.append(one.key)
     return keys
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without the scopes that MMEngine adds to some parts."""
+    if isinstance(value, dict):
+        parts = value.items()
+        return {k: _plain(v) for k, v in parts if k != '_scope_'}
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
 
 
 def renew(cfg: Config, keys: Iterable[str]) -> None:
@@ -83,8 +97,12 @@ def renew(cfg: Config, keys: Iterable[str]) -> None:
         cfg (Config): Changed in place.
         keys (Iterable[str]): Some of :func:`up_to_date`.
     """
-    said = {one.key: copy.deepcopy(one.said) for one in copies(cfg)}
-    cfg.merge_from_dict({key: said[key] for key in keys if key in said})
+    new = {
+        one.key: copy.deepcopy(one.said)
+        for one in copies(cfg)
+        if _plain(one.held) != _plain(one.said)
+    }
+    cfg.merge_from_dict({key: new[key] for key in keys if key in new})
 
 
 def wrong_copies(cfg: Config) -> Iterator[str]:

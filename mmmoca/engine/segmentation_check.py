@@ -42,13 +42,20 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """
     _check_frozen(cfg.model)
     _check_necks(cfg.model)
+    zeros = {}
     for stage in stages:
-        for loader in stage_loaders(cfg, stage).values():
+        for role, loader in stage_loaders(cfg, stage).items():
             for dataset in unread_sets(loader.dataset):
+                zeros[dataset.reduce_zero_label] = role
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
+    if len(zeros) > 1:
+        raise ValueError(
+            f'reduce_zero_label is True for {zeros[True]} and False for '
+            f'{zeros[False]}, which shifts all classes by one: write it alike'
+        )
 
 
 def unread_sets(config: dict) -> list[BaseDataset]:
@@ -90,15 +97,18 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
         for transform in dataset.pipeline.transforms
         if type(transform).__name__ == 'RandomCrop'
     ]
-    sizes.append((model.get('data_preprocessor') or {}).get('size'))
+    prepare = model.get('data_preprocessor') or {}
+    sizes.append(prepare.get('size'))
+    sizes.append((prepare.get('test_cfg') or {}).get('size_divisor'))
     sizes.append((model.get('test_cfg') or {}).get('crop_size'))
     patch = to_2tuple(model['backbone'].get('patch_size', 1))
     for size in map(to_2tuple, filter(None, sizes)):
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
                 f'the size {size} is not a multiple of the patch {patch}: '
-                'write one that is, for RandomCrop, model.data_preprocessor, '
-                'backbone.img_size and test_cfg alike'
+                'write one that is, for RandomCrop, model.data_preprocessor '
+                '(size and test_cfg.size_divisor), backbone.img_size and '
+                'test_cfg alike'
             )
 
 

@@ -165,7 +165,8 @@ def own_masks(
         cfg.model.decode_head.num_classes = len(classes)
     if crop_size is not None:
         size = _pair(crop_size)
-        find_part(sets[0].pipeline, 'RandomCrop').crop_size = size
+        for part in _sets(cfg, 'train'):
+            find_part(part.pipeline, 'RandomCrop').crop_size = size
         cfg.model.data_preprocessor.size = size
         cfg.model.backbone.img_size = size
         cfg.model.test_cfg.crop_size = size
@@ -468,18 +469,12 @@ def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
 def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
     """Return layers, from 0, at the same shares of another depth.
 
-    Raises:
-        ValueError: If there are fewer layers.
+    They are distinct if there are as many layers.
     """
-    if depth < len(layers):
-        raise ValueError(
-            f'arch has {depth} layers, and the pyramid reads {len(layers)}: '
-            'take more layers'
-        )
     found: list[int] = []
     for number, layer in enumerate(layers):
         lowest = found[-1] + 1 if found else 0
-        highest = depth - len(layers) + number
+        highest = max(0, depth - len(layers) + number)
         share = (layer + 1) * depth // last - 1
         found.append(min(max(share, lowest), highest))
     return found
@@ -523,12 +518,15 @@ def _count(
     folder = os.path.join(root, dataset.get('data_prefix') or '')
     from mmmoca.datasets.image_folder import visible_folders
 
-    found = visible_folders(folder) if os.path.isdir(folder) else []
-    if found and classes is not None and [*classes] != found:
+    is_there = os.path.isdir(folder)
+    found = visible_folders(folder) if is_there else []
+    named = dataset.get('ann_file') or 'classes' in dataset.get('metainfo', ())
+    named = named or not str(dataset.type).endswith('ImageFolder')
+    if found and not named and [*(classes or found)] != found:
         raise ValueError(
             f'classes: the folders of {folder} are the classes, '
             f'{listed(found)}: leave classes out, or rename the folders'
         )
     if classes is not None or data_root is None:
         return classes and len(classes)
-    return len(found) or None
+    return len(found) if is_there else None

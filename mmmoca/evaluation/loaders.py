@@ -4,6 +4,7 @@
 import copy
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import torch
 from mmengine.dataset import InfiniteSampler
@@ -11,6 +12,7 @@ from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.config_parts import member_configs
+from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
 
@@ -41,9 +43,19 @@ def with_data_root(
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:
-    """Return the names of a loader's classes, or ()."""
-    metainfo = getattr(loader.dataset, 'metainfo', {})
-    return tuple(metainfo.get('classes') or ())
+    """Return the names of a loader's classes, or ().
+
+    Raises:
+        ValueError: If the parts of its data set have other ones.
+    """
+    dataset: Any = loader.dataset
+    names, *others = (
+        tuple(getattr(part, 'metainfo', {}).get('classes') or ())
+        for part in [*members(dataset)] or [dataset]
+    )
+    for other in others:
+        check_same_classes(names, other, ('some', 'other'))
+    return names
 
 
 def class_label(sample: DataSample | dict, role: str) -> int:
@@ -148,7 +160,7 @@ def check_same_classes(
             f'{roles[0].capitalize()} ({len(names)}) and {roles[1]} images '
             f'({len(others)}) must have the same classes in the same order, '
             f'but class {number} is {one!r} and {other!r}; these differ: '
-            f'{listed(sorted(differ, key=str)) or "order"}. Make the same '
-            'folders on both sides, empty ones for absent classes; if only '
-            'the names are others, write them into metainfo.classes.'
+            f'{listed(sorted(differ, key=str)) or "order"}. Write the same '
+            'metainfo.classes for both; where folders are the classes, make '
+            'the same ones on both sides, empty ones for absent classes'
         )

@@ -374,7 +374,12 @@ def test_what_lies_beside_the_weights(tmp_path):
     (tmp_path / 'preprocessor_config.json').unlink()
     loaded = mmmoca.load(path, device='cpu')  # timm's
     assert loaded.preprocessing.mean == (0,) * 3
-    for beside in ({'hidden_act': 'relu'}, {'rope_theta': 9}, ['no']):
+    for beside in (
+        {'hidden_act': 'relu'},
+        {'model_args': {'act_layer': 'relu'}},
+        {'model_type': 'dinov3_vit', 'rope_parameters': {'rope_theta': 9}},
+        ['no'],
+    ):
         (tmp_path / 'config.json').write_text(json.dumps(beside))
         with pytest.raises(CheckpointError):
             mmmoca.load(path)

@@ -3,7 +3,12 @@
 
 import pytest
 import torch
+from mmengine.dataset import ConcatDataset
+from mmengine.registry import DATASETS
 from torch import nn
+from torch.utils.data import DataLoader
+
+from mmmoca.evaluation.loaders import class_names
 
 from ..helpers.frozen import PooledPixels, draw, folder_loader, toy_runner
 
@@ -69,6 +74,21 @@ def test_other_classes(images, tmp_path, part, trained, tested):
     run(images, tmp_path, 'neck', trained, tested)
     if len(tested) == 3:  # else a training has another head
         run(images, tmp_path, part, trained, tested, 'train')
+
+
+def test_parts_of_other_classes(images, tmp_path):
+    """MMEngine joins data sets whose classes are in another order."""
+    one, other = (
+        DATASETS.build(
+            folder_loader(images, metainfo=dict(classes=[*names]))['dataset']
+        )
+        for names in ('abc', 'acb')
+    )
+    both = ConcatDataset([one, other], ignore_keys='classes')
+    with pytest.raises(ValueError, match='class'):
+        class_names(DataLoader(both))
+    assert class_names(DataLoader(ConcatDataset([one, one]))) == (*'abc',)
+    assert class_names(DataLoader([1])) == ()
 
 
 @pytest.mark.parametrize('part', ['head', 'roi_head'])

@@ -22,6 +22,7 @@ from mmmoca.engine.options import place, read_option
 
 from ..helpers.images import CONFIGS
 from ..helpers.runs import NO_VALIDATION
+from ..helpers.tools import install_configs
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 CLASSES = CONFIGS / 'classification/finetune_vit-b16_100e_own-classes.py'
@@ -234,8 +235,11 @@ def test_parts_of_a_data_set_keep_their_roots(tmp_path):
     )
     parts = read_run(own).train_dataloader.dataset.datasets
     assert [part.data_root for part in parts] == ['a', 'b']
-    with pytest.raises(ValueError, match='datasets'):
-        read_run(own, ['data_root=c'])
+    child = tmp_path / 'child.py'
+    child.write_text("_base_ = 'own.py'\ndata_root = 'c'\n")
+    for file, options in ((own, ['data_root=c']), (child, [])):
+        with pytest.raises(ValueError, match='a, b'):
+            read_run(file, options)
     first = 'train_dataloader.dataset.datasets.0.data_root'
     parts = read_run(own, {first: 'c'}).train_dataloader.dataset.datasets
     assert [part.data_root for part in parts] == ['c', 'b']
@@ -256,6 +260,13 @@ COCO = CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
         (DETECTION, "data_root = 'a'\ntest_evaluator = "
          "dict(ann_file='a/annotations/val.json')", ['data_root=b'],
          'b/annotations/val.json'),
+        (DETECTION, "data_root = 'a'\ntest_evaluator = "
+         "dict(ann_file='a/annotations/val.json')\n---\ndata_root = 'b'", [],
+         'b/annotations/val.json'),
+        (DETECTION, "test_dataloader = dict(dataset=dict(_delete_=True, "
+         "type='RepeatDataset', times=2, dataset=dict(type='mmmoca."
+         "CheckedCocoDataset', data_root='a', ann_file='b.json')))", [],
+         'a/b.json'),
         (COCO, '', ['{}.data_root=a'], 'a/annotations/instances_val2017.json'),
         (COCO, "{} = dict(data_root='a', ann_file='b.json')", [], 'a/b.json'),
         (COCO, "{} = dict(data_root='a')",
@@ -266,16 +277,21 @@ def test_an_evaluator_reads_what_its_data_set_does(
     tmp_path, base, text, options, expected
 ):
     """Unless somebody writes its file, too."""
-    file = tmp_path / 'own.py'
-    text = text.replace('{} = dict(', 'test_dataloader = dict(dataset=dict(')
-    text = re.sub(r'(dataset=dict\(.*?\))', r'\1)', text)
-    file.write_text(f'_base_ = {str(base)!r}\n{text}\n')
+    text = re.sub(
+        r'{} = (dict\(.*?\))', r'test_dataloader = dict(dataset=\1)', text
+    )
+    for number, part in enumerate(text.split('---')):
+        file = tmp_path / f'{number}.py'
+        file.write_text(f'_base_ = {str(base)!r}\n{part}\n')
+        base = file
     options = [text.format('test_dataloader.dataset') for text in options]
     cfg = read_run(file, options)
     assert cfg.test_evaluator.ann_file == expected
     # As the config that a run leaves.
     cfg.dump(tmp_path / 'dumped.py')
     new = {'test_dataloader.dataset.ann_file': 'new'}
+    if 'data_root' not in cfg.test_dataloader.dataset:
+        return
     root = cfg.test_dataloader.dataset.data_root
     evaluator = read_run(tmp_path / 'dumped.py', new).test_evaluator
     follows = expected != 'b.json'
@@ -289,8 +305,9 @@ def test_other_annotations_than_those_of_the_data_set(tmp_path):
     whole = {'test_evaluator.ann_file': f'{tmp_path}/other.json'}
     with pytest.raises(ValueError, match='test_evaluator.ann_file'):
         read_run(DETECTION, {'data_root': f'{tmp_path}'} | whole)
-    whole = {f'test_evaluator.{key}': None for key in ('ann_file', 'x')}
-    assert read_run(DETECTION, {'data_root': f'{tmp_path}'} | whole)
+    whole = {'test_evaluator': dict(type='CocoMetric', ann_file='/x.json')}
+    cfg = read_run(DETECTION, {'data_root': f'{tmp_path}'} | whole)
+    assert cfg.test_evaluator.ann_file == '/x.json'
 
 
 def test_a_pyramid_reads_other_layers():
@@ -299,14 +316,21 @@ def test_a_pyramid_reads_other_layers():
         arch = {'arch': dict(sizes, num_layers=depth)}
         cfg = read_run(DETECTION, arch)
         assert cfg.model.backbone.out_indices == layers
-    with pytest.raises(ValueError, match='layers'):
-        read_run(DETECTION, {'arch': dict(sizes, num_layers=3)})
+    # As many numbers as a config writes itself win over them.
+    own = {'model.backbone.out_indices': [0, 1, 1, 2]}
+    arch = {'arch': dict(sizes, num_layers=3)}
+    assert read_run(DETECTION, arch | own).model.backbone.out_indices[3] == 2
 
 
-def test_mmseg_infers_as_it_tests(tmp_path):
-    cfg = read_run(SEGMENTATION, ['scale=96,72'])
-    assert cfg.test_pipeline == cfg.test_dataloader.dataset.pipeline
-    assert cfg.test_pipeline[1].scale == (96, 72)
+def test_mmseg_infers_as_it_tests(tmp_path, monkeypatch):
+    """Also where a file inherits the template of an installed package."""
+    install_configs(monkeypatch, tmp_path)
+    child = tmp_path / 'own.py'
+    child.write_text(f"_base_ = 'mmmoca::segmentation/{SEGMENTATION.name}'\n")
+    for file in (SEGMENTATION, child):
+        cfg = read_run(file, ['scale=96,72'])
+        assert cfg.test_pipeline == cfg.test_dataloader.dataset.pipeline
+        assert cfg.test_pipeline[1].scale == (96, 72)
 
 
 def nested(key, value):

@@ -88,6 +88,8 @@ def leads_out(cfg):
             'decode_head',
         ),
         ({'model.neck': PYRAMID}, 'model.neck.patch_size'),
+        ({f'{TRAIN}.reduce_zero_label': True}, 'reduce_zero_label'),
+        ({f'{SIZES[0][:-5]}.test_cfg.size_divisor': 10}, 'size_divisor'),
         (leads_out, f'{SPLIT}_leftImg8bit.png'),
         (in_wrappers, '_x.png'),
     ],
