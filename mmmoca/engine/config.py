@@ -200,9 +200,9 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
         as_written = copy.deepcopy(cfg)
         write_settings(as_written, {'data_root': inherited['data_root']})
         followers += up_to_date(as_written, files)
-    roots = _roots(cfg)
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
+    roots = _roots(cfg)
     if inherited or given:
         # Only settings of files give way to a file's own values.
         kept = _kept(cfg, inherited, given, files) if inherited else {}

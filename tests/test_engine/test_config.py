@@ -241,8 +241,9 @@ def test_parts_of_a_data_set_keep_their_roots(tmp_path):
         with pytest.raises(ValueError, match='a, b'):
             read_run(file, options)
     first = 'train_dataloader.dataset.datasets.0.data_root'
-    parts = read_run(own, {first: 'c'}).train_dataloader.dataset.datasets
-    assert [part.data_root for part in parts] == ['c', 'b']
+    for root in 'cb':
+        parts = read_run(own, {first: root}).train_dataloader.dataset.datasets
+        assert [part.data_root for part in parts] == [root, 'b']
 
 
 COCO = CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
