@@ -520,9 +520,11 @@ def _count(
 
     is_there = os.path.isdir(folder)
     found = visible_folders(folder) if is_there else []
-    named = dataset.get('ann_file') or 'classes' in dataset.get('metainfo', ())
-    named = named or not str(dataset.type).endswith('ImageFolder')
-    if found and not named and [*(classes or found)] != found:
+    # Lists of images, shards and names of one's own have other orders.
+    metainfo = dataset.get('metainfo') or {}
+    others = dataset.get('ann_file') or metainfo.get('classes')
+    by_folder = str(dataset.type).endswith('ImageFolder') and not others
+    if by_folder and found and classes and [*classes] != found:
         raise ValueError(
             f'classes: the folders of {folder} are the classes, '
             f'{listed(found)}: leave classes out, or rename the folders'

@@ -201,6 +201,9 @@ def test_settings_stand_together(tmp_path):
         # Folders have names of their own.
         with pytest.raises(ValueError, match='cat'):
             read_run(child, [f'data_root={tmp_path}'])
+    # A list of images counts by numbers of its own.
+    listed = f'data_root={tmp_path}', 'train_dataloader.dataset.ann_file=a.txt'
+    assert read_run(child, listed).model.head.num_classes == 3
     data.write_text("classes = 'gone.txt'\n")
     with pytest.raises(ValueError, match='gone.txt'):
         read_run(child)
