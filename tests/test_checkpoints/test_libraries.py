@@ -374,9 +374,14 @@ def test_what_lies_beside_the_weights(tmp_path):
     (tmp_path / 'preprocessor_config.json').unlink()
     loaded = mmmoca.load(path, device='cpu')  # timm's
     assert loaded.preprocessing.mean == (0,) * 3
+    # Which positions that are added do not have.
+    theta = {'model_type': 'vit', 'rope_theta': 10000}
+    (tmp_path / 'config.json').write_text(json.dumps(theta))
+    assert mmmoca.load(path, device='cpu', num_heads=2)
     for beside in (
         {'hidden_act': 'relu'},
         {'model_args': {'act_layer': 'relu'}},
+        {'architecture': 'vit_tiny_patch16_quickgelu_224'},
         {'model_type': 'dinov3_vit', 'rope_parameters': {'rope_theta': 9}},
         ['no'],
     ):

@@ -17,6 +17,7 @@ from mmpretrain.registry import MODELS, TRANSFORMS
 from mmmoca.engine.build_errors import explained
 from mmmoca.engine.config import load_config, read_run
 from mmmoca.engine.config_check import RUN_KEYS, unread_variables
+from mmmoca.engine.copies import copies
 from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
 
@@ -214,6 +215,15 @@ def test_settings_go_into_lists_of_parts(tmp_path):
     """As into those of data sets that a file writes."""
     own = tmp_path / 'own.py'
     own.write_text(
+        f"_base_ = '{SEGMENTATION}'\n"
+        'crop_size = 96\n'
+        'one = dict(_base_.train_dataloader.dataset)\n'
+        "both = dict(type='ConcatDataset', datasets=[one, one])\n"
+        'train_dataloader = dict(dataset=dict(_delete_=True, **both))\n'
+    )
+    for part in read_run(own).train_dataloader.dataset.datasets:
+        assert part.pipeline[4].crop_size == (96, 96)
+    own.write_text(
         f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
         'img_size = 96\n'
         'one = dict(_base_.train_dataloader.dataset)\n'
@@ -302,6 +312,15 @@ def test_an_evaluator_reads_what_its_data_set_does(
     assert evaluator.ann_file == (f'{root}/new' if follows else expected)
 
 
+def test_parts_have_no_file_that_an_evaluator_could_read():
+    parts = [dict(ann_file='a'), dict(ann_file='b')]
+    cfg = dict(val_evaluator=dict(type='CocoMetric', ann_file='a'))
+    cfg['val_dataloader'] = dict(dataset=dict(datasets=parts[:1]))
+    assert [one.said for one in copies(Config(cfg))] == ['a']
+    cfg['val_dataloader'] = dict(dataset=dict(datasets=parts))
+    assert not [*copies(Config(cfg))]
+
+
 def test_other_annotations_than_those_of_the_data_set(tmp_path):
     (tmp_path / 'annotations').mkdir()
     for name in ('annotations/val.json', 'other.json', 'annotations/x.json'):
@@ -316,7 +335,12 @@ def test_other_annotations_than_those_of_the_data_set(tmp_path):
 
 def test_a_pyramid_reads_other_layers():
     sizes = dict(embed_dims=64, num_heads=2, feedforward_channels=128)
-    for depth, layers in ((4, [0, 1, 2, 3]), (6, [1, 2, 3, 5])):
+    for depth, layers in (
+        (4, [0, 1, 2, 3]),
+        (5, [0, 1, 2, 4]),
+        (6, [1, 2, 3, 5]),
+        (24, [7, 11, 15, 23]),
+    ):
         arch = {'arch': dict(sizes, num_layers=depth)}
         cfg = read_run(DETECTION, arch)
         assert cfg.model.backbone.out_indices == layers
