@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+import copy
 import time
 from unittest.mock import Mock
 
@@ -116,12 +117,17 @@ def test_words_of_a_checkpoint(root):
     assert len(model.codebook.words) == 64
 
 
-def test_a_longer_run_keeps_its_words(root, tmp_path):
+def test_a_longer_run_keeps_its_words(root, tmp_path, monkeypatch):
     state = {'codebook.words': torch.zeros(512, 4)}
     torch.save(dict(state_dict=state), tmp_path / 'epoch_3.pth')
     settings = dict(data_root=str(root), epochs=400, batch_size=8)
     resume = dict(work_dir=str(tmp_path), resume='auto', stages=['train'])
     cfg = read_run(TINY_CONFIG, settings, **resume)
+    built = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr('mmmoca.engine.training.build_runner', built)
+    with pytest.raises(KeyboardInterrupt):
+        run(copy.deepcopy(cfg))
+    assert built.call_args.args[0].model.codebook.num_words == 512
     numbers = complete_recipe(cfg, 58, resumed_words(cfg))
     expected = recipe_numbers(RunSize(58, 8, 2800), 512)
     del expected[LR]  # which this config has
