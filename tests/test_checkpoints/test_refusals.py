@@ -104,10 +104,10 @@ def other_channels():
     return state | {'patch_embed.projection.weight': weight}
 
 
-def scores(number):
+def scores(number, **vit):
     """A classifier of so many classes."""
     head = dict(type='LinearClsHead', in_channels=files.DIMS)
-    return files.classifier(head | dict(num_classes=number))
+    return files.classifier(head | dict(num_classes=number), **vit)
 
 
 def of_grid(size, **backbone):
@@ -136,6 +136,10 @@ REFUSALS = [
     ('backbone.arch=deit-t', lambda: fit(wide())),
     ('backbone.arch.num_layers=1', lambda: fit(shallow())),
     ('num_classes', lambda: fit(scores(3).state_dict(), scores(4))),
+    (
+        'patch_size',
+        lambda: fit(scores(3, in_channels=4).state_dict(), scores(4)),
+    ),
     ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
     ('in_channels', lambda: initialise(other_channels())),
     ('modelzoo://no', lambda: initialise({}, file='modelzoo://no')),

@@ -244,8 +244,10 @@ def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
     with Image.open(path) as image:
         image.crop((0, 0, 96, 80)).save(path, exif=exif)
     dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
-    (wrong,) = look_at(dict(val=dataset)).wrong
+    look = look_at(dict(val=dataset))
+    (wrong,) = look.wrong
     assert '000003' in wrong
+    assert not [line for line in look.odd if 'file of objects' in line]
     judge_images(dataset)
     assert dataset[0]
     with pytest.raises(ValueError, match='000003'):
@@ -263,7 +265,7 @@ def test_images_whose_size_does_not_tell_that_they_are_turned(
     dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
     look = look_at(dict(val=dataset))
     (line,) = [line for line in look.odd if path.name in line]
-    assert 'boxes' in line and not look.wrong
+    assert 'file of objects' in line and not look.wrong
 
 
 def test_images_of_other_bits(shapes, tmp_path):
