@@ -237,9 +237,11 @@ def test_features_are_extracted_once(compare, files, tmp_path):
 def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
     """Those of a MOCA model, the same for all rows."""
     names = ['untrained', '{}/mmmoca.pth', 'again=untrained:cls']
-    first, trained, cls = compare(tmp_path, names, '--protocols', 'knn')
-    assert first['knn'] != trained['knn'] and cls['settings']['knn'] == 'cls'
-    assert len([*(tmp_path / 'features').glob('*.npy')]) == 4
+    _, _, cls = compare(tmp_path, names, '--protocols', 'knn')
+    assert cls['settings']['knn'] == 'cls'
+    # Accuracies of so few images may be equal.
+    kept = [p.read_bytes() for p in (tmp_path / 'features').glob('*.npy')]
+    assert len(kept) == len(set(kept)) == 4
     encoder = mmmoca.load(files / 'mmmoca.pth', num_heads=HEADS)
     untrain(encoder)
     vit = encoder.backbone
