@@ -383,11 +383,13 @@ def test_what_lies_beside_the_weights(tmp_path):
         {'model_args': {'act_layer': 'relu'}},
         {'architecture': 'vit_tiny_patch16_quickgelu_224'},
         {'model_type': 'dinov3_vit', 'rope_parameters': {'rope_theta': 9}},
-        ['no'],
     ):
         (tmp_path / 'config.json').write_text(json.dumps(beside))
-        with pytest.raises(CheckpointError):
-            mmmoca.load(path)
+        with pytest.raises(CheckpointError, match='config.json'):
+            mmmoca.load(path, num_heads=8)
+    (tmp_path / 'config.json').write_text('["no"]')
+    with pytest.raises(CheckpointError, match='heads'):
+        mmmoca.load(path)
     config = transformers.DINOv3ViTConfig(
         **SIZES | dict(num_attention_heads=8)
     )

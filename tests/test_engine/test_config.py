@@ -333,7 +333,7 @@ def test_other_annotations_than_those_of_the_data_set(tmp_path):
     assert cfg.test_evaluator.ann_file == '/x.json'
 
 
-def test_a_pyramid_reads_other_layers():
+def test_a_pyramid_reads_other_layers(tmp_path):
     sizes = dict(embed_dims=64, num_heads=2, feedforward_channels=128)
     for depth, layers in (
         (4, [0, 1, 2, 3]),
@@ -344,6 +344,18 @@ def test_a_pyramid_reads_other_layers():
         arch = {'arch': dict(sizes, num_layers=depth)}
         cfg = read_run(DETECTION, arch)
         assert cfg.model.backbone.out_indices == layers
+    # The last four of twelve.
+    for name, base, line in (
+        (
+            'a',
+            DETECTION,
+            'model = dict(backbone=dict(out_indices=[8,9,10,11]))',
+        ),
+        ('b', tmp_path / 'a.py', f'arch = {dict(sizes, num_layers=4)}'),
+    ):
+        file = tmp_path / f'{name}.py'
+        file.write_text(f'_base_ = {str(base)!r}\n{line}\n')
+    assert read_run(file).model.backbone.out_indices == [0, 1, 2, 3]
     # As many numbers as a config writes itself win over them.
     own = {'model.backbone.out_indices': [0, 1, 1, 2]}
     arch = {'arch': dict(sizes, num_layers=3)}
