@@ -260,53 +260,63 @@ def test_parts_of_a_data_set_keep_their_roots(tmp_path):
 
 
 COCO = CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
+SET = 'test_dataloader.dataset'
+
+
+def data_set(settings):
+    """A line of a config that writes settings of the data set of a test."""
+    return f'test_dataloader = dict(dataset=dict({settings}))'
+
+
+def judged(file):
+    """A line that writes the file of its evaluator."""
+    return f'test_evaluator = dict(ann_file={file!r})'
+
+
+REPEATED = (
+    "_delete_=True, type='RepeatDataset', times=2, dataset=dict("
+    "type='mmmoca.CheckedCocoDataset', data_root='a', ann_file='b.json')"
+)
+VAL = 'annotations/val.json'
+A = "data_root = 'a'"
 
 
 @pytest.mark.parametrize(
-    'base, text, options, expected',
+    'base, texts, options, expected',
     [
-        (DETECTION, '', ['data_root=a'], 'a/annotations/val.json'),
-        (DETECTION, "data_root = 'a'", ['{}.ann_file=b.json'], 'a/b.json'),
-        (DETECTION, "{} = dict(ann_file='b.json')", ['data_root=a'],
+        (DETECTION, [''], ['data_root=a'], f'a/{VAL}'),
+        (DETECTION, [A], [f'{SET}.ann_file=b.json'], 'a/b.json'),
+        (DETECTION, [data_set("ann_file='b.json'")], ['data_root=a'],
          'a/b.json'),
-        (DETECTION, "{} = dict(data_root='a')\ntest_evaluator = "
-         "dict(ann_file='b.json')", [], 'b.json'),
-        (DETECTION, "data_root = 'a'\ntest_evaluator = "
-         "dict(ann_file='a/annotations/val.json')", ['data_root=b'],
-         'b/annotations/val.json'),
-        (DETECTION, "data_root = 'a'\ntest_evaluator = "
-         "dict(ann_file='a/annotations/val.json')\n---\ndata_root = 'b'", [],
-         'b/annotations/val.json'),
-        (DETECTION, "test_dataloader = dict(dataset=dict(_delete_=True, "
-         "type='RepeatDataset', times=2, dataset=dict(type='mmmoca."
-         "CheckedCocoDataset', data_root='a', ann_file='b.json')))", [],
-         'a/b.json'),
-        (COCO, '', ['{}.data_root=a'], 'a/annotations/instances_val2017.json'),
-        (COCO, "{} = dict(data_root='a', ann_file='b.json')", [], 'a/b.json'),
-        (COCO, "{} = dict(data_root='a')",
-         ['{}.ann_file=c', 'test_evaluator.ann_file=b.json'], 'b.json'),
+        (DETECTION, [data_set("data_root='a'") + '\n' + judged('b.json')], [],
+         'b.json'),
+        (DETECTION, [A + '\n' + judged(f'a/{VAL}')], ['data_root=b'],
+         f'b/{VAL}'),
+        (DETECTION, [A + '\n' + judged(f'a/{VAL}'), "data_root = 'b'"], [],
+         f'b/{VAL}'),
+        (DETECTION, [data_set(REPEATED)], [], 'a/b.json'),
+        (COCO, [''], [f'{SET}.data_root=a'],
+         'a/annotations/instances_val2017.json'),
+        (COCO, [data_set("data_root='a', ann_file='b.json'")], [], 'a/b.json'),
+        (COCO, [data_set("data_root='a'")],
+         [f'{SET}.ann_file=c', 'test_evaluator.ann_file=b.json'], 'b.json'),
     ],
 )  # fmt: skip
 def test_an_evaluator_reads_what_its_data_set_does(
-    tmp_path, base, text, options, expected
+    tmp_path, base, texts, options, expected
 ):
     """Unless somebody writes its file, too."""
-    text = re.sub(
-        r'{} = (dict\(.*?\))', r'test_dataloader = dict(dataset=\1)', text
-    )
-    for number, part in enumerate(text.split('---')):
+    for number, text in enumerate(texts):
         file = tmp_path / f'{number}.py'
-        file.write_text(f'_base_ = {str(base)!r}\n{part}\n')
+        file.write_text(f'_base_ = {str(base)!r}\n{text}\n')
         base = file
-    options = [text.format('test_dataloader.dataset') for text in options]
     cfg = read_run(file, options)
     assert cfg.test_evaluator.ann_file == expected
     # As the config that a run leaves.
     cfg.dump(tmp_path / 'dumped.py')
-    new = {'test_dataloader.dataset.ann_file': 'new'}
-    if 'data_root' not in cfg.test_dataloader.dataset:
-        return
-    root = cfg.test_dataloader.dataset.data_root
+    inside = f'{SET}.dataset' if REPEATED in texts[0] else SET
+    new = {f'{inside}.ann_file': 'new'}
+    root = place(cfg, f'{inside}.data_root')[1]
     evaluator = read_run(tmp_path / 'dumped.py', new).test_evaluator
     follows = expected != 'b.json'
     assert evaluator.ann_file == (f'{root}/new' if follows else expected)

@@ -48,7 +48,9 @@ class BoxFacts:
         # What is inside: of a box, and of its image.
         across = width - max(right, 0) - max(-x, 0)
         down = height - max(bottom, 0) - max(-y, 0)
-        polygons = _polygons(one.get('segmentation'))
+        polygons = None
+        if self.masks or self._compared < MOST_POLYGONS:
+            polygons = _polygons(one.get('segmentation'))
         if name is None:
             why = 'of other classes'
         elif one.get('ignore'):
