@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Parts of a config. Importing this module does not load PyTorch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mmengine.config import Config, ConfigDict
 
@@ -9,6 +9,17 @@ from mmengine.config import Config, ConfigDict
 def parts_of(value: dict | Sequence[dict] | None) -> Sequence[dict]:
     """Return the parts of a key that takes one dict or several."""
     return [value] if isinstance(value, dict) else value or []
+
+
+def short_name(part: Mapping) -> str:
+    """Return the type of a part without its scope."""
+    return str(part.get('type')).rpartition('.')[2]
+
+
+def preprocessor_of(config: Mapping) -> Mapping:
+    """Return the data preprocessor, that of the model or of the config."""
+    own = (config.get('model') or {}).get('data_preprocessor')
+    return own or config.get('data_preprocessor') or {}
 
 
 def member_configs(dataset: dict) -> Iterator[dict]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmmoca.datasets import evenly_spaced
 from mmmoca.datasets.image_set import ImageSet
@@ -32,7 +32,7 @@ from mmmoca.evaluation.protocols.lowshot import (
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
 from mmmoca.models import sincos_positions_2d
-from mmmoca.models.initialization import init_transformer
+from mmmoca.models.initialization import init_encoder
 
 from .embedding import digest_of, embed_to_file, is_whole, list_digest
 from .encoder import Encoder
@@ -51,10 +51,7 @@ def untrain(encoder: Encoder, seed: int = 0) -> None:
     vit = encoder.backbone
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        init_transformer(vit)
-        nn.init.normal_(vit.cls_token, std=0.02)
-        if getattr(vit, 'num_registers', 0):
-            nn.init.normal_(vit.register_tokens, std=0.02)
+        init_encoder(vit)
     if getattr(vit, 'rotary_periods', None) is None:
         positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
         vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # none of [CLS]
@@ -74,7 +71,7 @@ def evaluate(
     seed: int = 0,
     num_workers: int | None = None,
 ) -> dict:
-    """Evaluate a frozen encoder as its method is published.
+    """Evaluate a frozen encoder by its method's published settings.
 
     Unlike in the protocol's own config, linear probing sees no augmented
     images, and all transforms are the encoder's.
@@ -102,7 +99,7 @@ def evaluate(
     Raises:
         OSError: If there are no images, or none can be read. Some are left
             out, and counted in ``unreadable`` of the result.
-        ValueError: If the sets have other classes or only one, or a class
+        ValueError: If the sets have different classes, or only one, or a class
             has too few images.
     """
     preset = preset or encoder.preset

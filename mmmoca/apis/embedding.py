@@ -203,7 +203,7 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    # Line breaks of a list, and what is no Unicode.
+    # Line breaks would split the list; surrogates are not Unicode.
     odd = '[\n\r]' if out.suffix == '.npy' else '[\ud800-\udfff]'
     for name in names:
         if re.search(odd, name):
@@ -236,7 +236,7 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
         raise OSError(
             f'NaN stands for {len(unreadable)} images that cannot be read, '
             f'such as {unreadable[0]!r}: allow it by skip_unreadable '
-            '(--skip-unreadable), or mend them and choose another OUT'
+            '(--skip-unreadable), or repair them and choose another OUT'
         )
     return record
 
@@ -264,7 +264,7 @@ def list_digest(
 
 
 def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
-    """Return whether a file of features is there with all its rows, undamaged.
+    """Return whether a file of features is there, with all its rows.
 
     Args:
         path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
@@ -307,7 +307,7 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
 def _join(
     parts: dict[Path, range], out: Path, names: list[str], record: dict
 ) -> None:
-    """Make one file of the parts, after all that belongs to it."""
+    """Join the parts into one file, written after its companion files."""
     unreadable = [
         names[span.start + row]
         for part, span in parts.items()

@@ -17,7 +17,7 @@ from .errors import CheckpointError
 from .locate import Location, layout_of, locate
 from .names import HUGGINGFACE, PROJECTION, TIMM
 from .normal_form import (
-    check_real,
+    check_floating,
     check_shapes,
     grid_of,
     normalise,
@@ -181,7 +181,7 @@ def find_backbone(
     beside = {} if record else record_beside(source, location.naming)
     record = record or beside
     tensors, ignored, unknown = _rename(location)
-    check_real(tensors, f'the encoder in {source}')
+    check_floating(tensors, f'the encoder in {source}')
     _check_plain(tensors, unknown, source)
     check_shapes(tensors, source)
     state_dict, changes = normalise(tensors, record, location.naming, source)

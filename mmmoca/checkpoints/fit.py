@@ -22,7 +22,7 @@ from .normal_form import (
     LAYER_SCALE,
     adapt_in_channels,
     arch_of,
-    check_real,
+    check_floating,
     position_grid,
     token_parts,
 )
@@ -96,10 +96,10 @@ def check_fit(
             positions wrongly; or if a ViT would not compute what the saved
             one did.
     """
-    own = module.state_dict()
+    own, record = module.state_dict(), record_of(meta)
     shared = saved.keys() & own.keys()
     weights = [n for n in sorted(shared) if own[n].is_floating_point()]
-    check_real({name: saved[name] for name in weights}, source)
+    check_floating({name: saved[name] for name in weights}, source)
     # With num_words='auto' a codebook takes as many as the state has.
     resized = {
         f'{name}.words'
@@ -128,10 +128,11 @@ def check_fit(
         for name, vit in module.named_modules()
         if isinstance(vit, VisionTransformer)
     ]
-    for name, vit, part in vits:
-        _check_tokens(vit, part, name or type(vit).__name__)
+    roles = [name or type(vit).__name__ for name, vit, _ in vits]
+    for role, (_, vit, part) in zip(roles, vits):
+        _check_tokens(vit, part, role)
     if misshapen:
-        if options := _arch_options(vits, record_of(meta)):
+        if options := _arch_options(vits, record):
             raise CheckpointError(
                 f'{source} has another ViT than the config: write {options}. '
                 'If the config has out_indices of the backbone or '
@@ -149,15 +150,12 @@ def check_fit(
         raise CheckpointError(
             f'{report}: build the model as the one that was saved, or {advice}'
         )
-    for name, vit, part in vits:
+    for role, (name, vit, part) in zip(roles, vits):
         if part.keys() & dict(vit.named_parameters()).keys():
-            role = name or type(vit).__name__
             # The record of a file describes these, and no other ViT.
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
-            _check_grid(vit, part, record_of(meta), role)
-            _check_vit(
-                vit, part, record_of(meta) if known else {}, role, training
-            )
+            _check_grid(vit, part, record, role)
+            _check_vit(vit, part, record if known else {}, role, training)
     return report
 
 
@@ -221,7 +219,7 @@ def _check_tokens(
         )
     periods = saved.get('rotary_periods', ())
     if len(periods) and saved['cls_token'].shape == vit.cls_token.shape:
-        # A quarter of a head each.
+        # A head has four channels per period.
         _check_heads(vit, vit.embed_dims // (4 * len(periods)), role)
 
 

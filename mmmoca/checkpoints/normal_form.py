@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The one form that an encoder has here, whatever library its file is of.
+"""The one form that an encoder has here, whatever library its file comes from.
 
 Names are mmpretrain's. All functions are pure, but for :func:`split_qkv`.
 """
@@ -60,15 +60,15 @@ def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
     return registers.shape[1], positions
 
 
-def check_real(state_dict: Mapping[str, object], source: str) -> None:
-    """Refuse integer, boolean and complex weights, and what is no tensor.
+def check_floating(state_dict: Mapping[str, object], source: str) -> None:
+    """Refuse weights that are not floating-point tensors.
 
     Args:
         state_dict (Mapping[str, object]): Weights alone.
         source (str): What to call them in errors.
 
     Raises:
-        CheckpointError: If some are no floating point numbers.
+        CheckpointError: If some are not floating-point.
     """
     wrong = [
         name
@@ -77,7 +77,7 @@ def check_real(state_dict: Mapping[str, object], source: str) -> None:
     ]
     if wrong:
         raise CheckpointError(
-            f'{source} has {listed(wrong)}, no floating point numbers'
+            f'{source}: {listed(wrong)} are not floating-point tensors'
         )
 
 
@@ -119,14 +119,14 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
         shape = shapes.get(part, (dims,))
         if name == 'register_tokens':  # of which there may be none
             shape = (1, value.shape[1] if value.ndim == 3 else None, dims)
-        if value.ndim != len(shape) or any(
-            found != side and (side or not found)
+        if value.ndim != len(shape) or not all(
+            found > 0 if side is None else found == side
             for found, side in zip(value.shape, shape)
         ):
+            needed = str(shape).replace('None', 'any')
             raise CheckpointError(
                 f'the encoder in {source} is damaged: {name} is '
-                f'{tuple(value.shape)}, where {dims} channels need '
-                f'{shape}'.replace('None', 'any')
+                f'{tuple(value.shape)}, where {dims} channels need {needed}'
             )
     if layers != {*map(str, range(len(layers)))}:
         raise CheckpointError(
@@ -140,7 +140,7 @@ def normalise(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Bring an encoder into the form in which mmpretrain's ViT has it.
 
-    It computes the same afterwards.
+    Its output stays the same.
 
     Args:
         state_dict (Mapping[str, Tensor]): Of a ViT that :func:`check_shapes`
@@ -225,7 +225,7 @@ def _is_rotary(
 def _with_rotary_parts(
     state_dict: Mapping[str, Tensor], num_heads: int | None, source: str
 ) -> dict[str, Tensor]:
-    """Give rotary positions the tensors that tell them.
+    """Add the tensors that define rotary positions.
 
     Heads have 64 channels unless their number is recorded.
     """
@@ -238,7 +238,7 @@ def _with_rotary_parts(
         )
     count = max(1, (dims // num_heads if num_heads else 64) // 4)
     periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
-    # As saved in bfloat16 they would turn by other angles.
+    # In bfloat16 the angles would differ.
     state['rotary_periods'] = state.get('rotary_periods', periods).float()
     if not state.get('register_tokens', torch.ones(1)).numel():
         del state['register_tokens']  # as transformers has them

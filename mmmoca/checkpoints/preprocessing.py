@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from mmengine.utils import to_2tuple
 
+from mmmoca.config_parts import short_name
+
 from .backbone import Backbone
 from .errors import CheckpointError
 from .names import PROJECTION
@@ -13,7 +15,6 @@ from .record import (
     LOADERS,
     TRANSFORMS,
     images_record,
-    short_name,
     usual_resizing,
 )
 

@@ -8,7 +8,9 @@ from numbers import Real
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
 
-MOST_PATCHES = 2**20  # which rotary positions get memory for
+from mmmoca.config_parts import preprocessor_of, short_name
+
+MOST_PATCHES = 2**20  # of a grid that rotary positions are built for
 LOADERS = 'LoadImage', 'LoadImageFromFile', 'LoadBands'
 # The transforms of a recorded pipeline, and their classes here. A file can
 # name no other.
@@ -126,14 +128,9 @@ def _is_usable(key: str, value: object, kind: type) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Show a number or a text; only the type of endless containers."""
+    """Show a number or a text; of containers, which may be long, the type."""
     plain = isinstance(value, str | Real)
     return repr(value)[:80] if plain else type(value).__name__
-
-
-def short_name(step: dict) -> str:
-    """Return the type of a transform without its scope."""
-    return str(step.get('type')).rpartition('.')[2]
 
 
 def run_record(config: dict, model: nn.Module) -> dict:
@@ -191,9 +188,7 @@ def images_record(
             {k: step[k] for k in _ARGUMENTS if k in step} for step in pipeline
         ]
     )
-    normalise = config.get('model', {}).get('data_preprocessor')
-    normalise = normalise or config.get('data_preprocessor')
-    if not normalise:
+    if not (normalise := preprocessor_of(config)):
         return known
     for name, default in (('mean', 0.0), ('std', 1.0)):
         numbers = tuple(normalise.get(name) or [default])
@@ -229,7 +224,7 @@ def normalisation(
 
 
 def other_normalisation(saved: dict, own: dict) -> str | None:
-    """Say that a checkpoint's images were normalised otherwise than a run's.
+    """Say that a checkpoint's images were normalised differently from a run's.
 
     Args:
         saved (dict): Record of the checkpoint, see :func:`record_of`.

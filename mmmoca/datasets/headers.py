@@ -19,7 +19,7 @@ TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
 TURN = 0x112  # of EXIF and TIFF: how to hold the camera
 TURNED = 'turned by EXIF'
-# Those that are read: others may be as long as the file.
+# The tags that are read; others may be as long as the file.
 _TAGS = {
     254,
     256,
@@ -81,6 +81,16 @@ class Header(NamedTuple):
     whole: bool = True
     odd_exif: bool = False
 
+    @property
+    def shown(self) -> tuple[int, int]:
+        """tuple[int, int]: H and W as shown, turned as EXIF says."""
+        return self.size[::-1] if self.orientation > 4 else self.size
+
+    @property
+    def hides_turn(self) -> bool:
+        """bool: Whether EXIF turns the image, and keeps its size."""
+        return self.orientation > 1 and self.shown == self.size
+
     def oddities(self) -> tuple[str, ...]:
         """Return what stands out, as phrases that a report counts."""
         found = {
@@ -104,7 +114,7 @@ def read_header(source: Source) -> Header:
         Header: See there.
 
     Raises:
-        OSError: If it is no image that is known, or of PIL and closed.
+        OSError: If it is not a known kind of image, or a closed PIL image.
     """
     try:
         if isinstance(source, np.ndarray):
@@ -128,7 +138,7 @@ def read_header(source: Source) -> Header:
 
 
 def npy_layout(content: bytes) -> tuple[tuple[int, ...], np.dtype, bool, int]:
-    """Shape, type, order of columns and begin of an array's values."""
+    """Return shape, type, whether in Fortran order, and offset of values."""
     stream = io.BytesIO(content)
     old = np.lib.format.read_magic(stream) == (1, 0)
     read = np.lib.format.read_array_header_1_0
@@ -179,7 +189,7 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """That of an array, whose channels are the shorter one of its ends."""
+    """Describe an array; channels are the shorter of both outer axes."""
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
@@ -200,7 +210,7 @@ def _header_of_pillow(
     if kind == 'PNG' and content:
         chunks = _png_chunks(content)
         whole = b'IEND' in chunks
-        if not exif and b'eXIf' in chunks:  # behind the pixels
+        if not exif and b'eXIf' in chunks:  # after the pixels
             exif = b'Exif\0\0' + chunks[b'eXIf']
     odd = False
     if exif and isinstance(exif, bytes):
@@ -235,7 +245,7 @@ def _header_of_tiff(content: bytes) -> Header:
     channels = first.get(277, (1,))[0]
     photometric = first.get(262, (1,))[0]
     more = channels - _COLOURS.get(photometric, 1)
-    # Files that do not say what it is have transparency, as Pillow holds.
+    # An unlabelled extra channel is transparency, as in Pillow.
     kinds = first.get(338, (2,) if photometric == 2 else (0,))
     clear = more > 0 and (1 in kinds or 2 in kinds)
     turn = first.get(TURN, (1,))[0]
@@ -287,7 +297,7 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
     """Tags of each page of a TIFF, or of EXIF, which is written likewise.
 
     Raises:
-        KeyError: If it is none, or one that is damaged, as struct.error.
+        KeyError, struct.error: If it is not a TIFF, or damaged.
     """
     order = {b'II': '<', b'MM': '>'}[body[:2]]
 
@@ -329,7 +339,7 @@ def _turn_of(exif: bytes) -> tuple[int, bool]:
 def _count_frames(image: Image.Image) -> int:
     try:
         return getattr(image, 'n_frames', 1)
-    except Exception:  # its file was closed behind the pixels, or is cut
+    except Exception:  # its file was closed after the pixels, or is cut
         return 1
 
 
@@ -350,7 +360,7 @@ def _png_chunks(content: bytes) -> dict[bytes, bytes]:
 def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
     """Return whether a file ends as its format ends, where that is known."""
     if kind in ('JPEG', 'MPO'):
-        # Behind the begin of the pixels; cameras add more behind the end.
+        # After the start of the pixels; cameras add more behind the end.
         return content.rfind(b'\xff\xd9') > image.fp.tell()
     if kind in _ENDS:  # behind which some systems write zeros
         return content.rstrip(b'\0').endswith(_ENDS[kind])

@@ -15,12 +15,8 @@ from .decoding import decode
 from .headers import Header, Source, read_header
 
 # MMCV's. LoadBands is in the place of 'unchanged' and 'tifffile'.
-COLOR_TYPES = (
-    'color',
-    'grayscale',
-    'color_ignore_orientation',
-    'grayscale_ignore_orientation',
-)
+TURNING = ('color', 'grayscale')  # turned as EXIF says
+COLOR_TYPES = (*TURNING, *(f'{kind}_ignore_orientation' for kind in TURNING))
 BACKENDS = ('cv2', 'pillow')
 # OpenCV may read what Pillow does not, such as AVIF beside an older one.
 _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
@@ -145,7 +141,7 @@ class LoadImage(LoadImageFromFile):
             header,
             self.color_type.removesuffix('_ignore_orientation'),
             self.imdecode_backend,
-            turned=self.color_type in ('color', 'grayscale'),
+            turned=self.color_type in TURNING,
             shrink=shrink,
             deep=not self.cut_to_8_bits,
             background=self.background,

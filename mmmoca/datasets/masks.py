@@ -76,10 +76,8 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
         raise OSError(
             f'cannot read {printable(image)}, the image of a mask: {error}'
         ) from error
-    turn, stored = photo.orientation, photo.size
-    shape = stored[::-1] if turn in (5, 6, 7, 8) else stored
-    labels = read_labels(path, shape)
-    if turn > 1 and shape == stored:
+    labels = read_labels(path, photo.shown)
+    if photo.hides_turn:
         raise ValueError(
             f'EXIF turns {printable(image)}, and the size of '
             f'{printable(path)} does not tell whether the mask is turned, '

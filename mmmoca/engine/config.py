@@ -24,7 +24,7 @@ from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .config_files import ConfigFile, config_files
-from .copies import renew, up_to_date
+from .copies import follow_datasets
 from .file_check import check_paths
 from .options import entries, keys_named, place, read_option, write_options
 from .processes import check_launcher
@@ -58,8 +58,8 @@ def read_run(
 ) -> Config:
     """Read the config of a run, write settings into it, check and complete it.
 
-    What a config gets wrong by itself, and missing files, are said before
-    PyTorch is loaded.
+    Mistakes in the config and missing files are reported before PyTorch is
+    loaded.
 
     Args:
         file (str | os.PathLike): The config file. Its ``custom_imports`` are
@@ -92,7 +92,7 @@ def read_run(
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
         ImportError: If ``custom_imports`` names no module.
-        SyntaxError: If a config is no Python.
+        SyntaxError: If a config is not valid Python.
         ValueError: If an option names a key that nothing reads, the config
             has no such stage, or there are two checkpoints to start from or
             two precisions. See also :func:`check_config` and
@@ -157,9 +157,9 @@ def _bases_are_found() -> Iterator[None]:
             raise
         checkout = index.parents[2]
         raise FileNotFoundError(
-            '_base_ = "PACKAGE::..." finds configs of installed packages '
-            f'alone: run `pip install --no-deps -e {checkout}`, or write '
-            f'a path of {checkout}/configs'
+            '_base_ = "PACKAGE::..." finds configs of installed '
+            f'packages alone: run `pip install --no-deps -e {checkout}`, or '
+            f'write a path of {checkout}/configs'
         ) from error
     finally:
         MODULE2PACKAGE['mmseg'] = name
@@ -195,11 +195,6 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
         else:
             _check_key(cfg, key, kinds, files)
             whole[key] = read_option(cfg, key, value) if as_text else value
-    followers = up_to_date(cfg, files)
-    if 'data_root' in inherited:
-        as_written = copy.deepcopy(cfg)
-        write_settings(as_written, {'data_root': inherited['data_root']})
-        followers += up_to_date(as_written, files)
     # What follows from settings may depend on whole keys, too.
     write_options(cfg, whole)
     roots = _roots(cfg)
@@ -218,8 +213,7 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
                 f'set have several, {listed(before)}: write each as data_root '
                 'of its part, in a list of dicts, and leave the setting out'
             )
-    fixed = tuple(f'{place(cfg, key)[0]}.' for key in whole)
-    renew(cfg, [k for k in followers if not f'{k}.'.startswith(fixed)])
+    follow_datasets(cfg, [place(cfg, key)[0] for key in whole])
 
 
 def _kept(
@@ -368,7 +362,7 @@ def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':
         raise ValueError(
-            'dtype=float32 is no mixed precision: leave out one of both'
+            'dtype=float32 is not mixed precision: leave out one of the two'
         )
     # All other wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':

@@ -15,11 +15,10 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmmoca.config_parts import parts_of
+from mmmoca.config_parts import parts_of, preprocessor_of
 from mmmoca.messages import listed
 
 from .config_files import config_files
-from .copies import wrong_copies
 from .options import keys_named
 from .settings import settings_of
 
@@ -38,7 +37,7 @@ _RANGES = {
     'lr weight_decay': (0, 1000),
 }
 _RANGES = {name: r for names, r in _RANGES.items() for name in names.split()}
-# Parts whose keys are names of the user's.
+# Parts whose keys the user names.
 _NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
 _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
@@ -70,7 +69,7 @@ def check_config(cfg: Config) -> None:
     in a file that inherits it.
 
     Args:
-        cfg (Config): Any config of OpenMMLab's.
+        cfg (Config): Any OpenMMLab config.
 
     Raises:
         ValueError: Lists all problems by their keys.
@@ -81,7 +80,6 @@ def check_config(cfg: Config) -> None:
         *_problems(settings, ''),
         *_wrong_schedules(settings),
         *_wrong_images(settings),
-        *wrong_copies(cfg),
     ]
     if problems:
         raise ValueError('; '.join(problems))
@@ -116,8 +114,7 @@ def _wrong_images(settings: dict) -> Iterator[str]:
     model = settings.get('model') or {}
     loader = str([settings.get(f'{s}_dataloader') for s in ('train', 'test')])
     if re.search('LoadImage', loader) and not _OTHER_SCALE.search(loader):
-        normalise = model.get('data_preprocessor')
-        normalise = normalise or settings.get('data_preprocessor') or {}
+        normalise = preprocessor_of(settings)
         problem = wrong_scale(normalise.get('mean'), normalise.get('std'))
         if problem:
             yield f'model.data_preprocessor: {problem}'
@@ -150,7 +147,7 @@ def unread_variables(cfg: Config) -> str | None:
         read = known.union(*(later.read for later in files[number:]))
         unread = sorted(file.variables - read)
         if file is not files[-1]:
-            # Parts that only some of the files which inherit it take.
+            # Skip parts, which only some inheriting files use.
             parts = (dict, list, tuple)
             unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
         if len(file.inherited) > 1 and unread:

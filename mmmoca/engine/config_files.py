@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which file of a config has written what.
+"""Which file of a config set which key.
 
-MMEngine merges a config file into those that it inherits and keeps their
-texts alone.
+MMEngine merges a config file into those that it inherits and keeps only their
+texts.
 """
 
 import ast
@@ -77,7 +77,7 @@ def _content(name: str) -> str | None:
 
 def _parsed(name: str, content: str) -> tuple[ast.Module, int]:
     """Return the code of a file, and the number of its bases."""
-    # What MMEngine replaces by a value is no Python, JSON or YAML.
+    # MMEngine's placeholders are not valid Python, JSON or YAML.
     if name.endswith('.py'):
         tree = ast.parse(re.sub(r'\{\{\s*\$.*?\}\}', '0', content))
     else:
@@ -183,8 +183,8 @@ def _keys_of(
 def _parts(key: str, value: ast.expr) -> list[tuple[object, ast.expr]] | None:
     """Return the parts of a dict by name, or of a list of data sets.
 
-    What ``**`` or a call takes without a name has None. Other values have no
-    parts.
+    What ``**`` or a positional argument adds has the name None. Other values
+    have no parts.
     """
     if isinstance(value, ast.Dict):
         return [

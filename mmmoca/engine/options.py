@@ -8,6 +8,7 @@ from typing import Any
 
 from mmengine.config import Config, DictAction
 
+from mmmoca.config_parts import short_name
 from mmmoca.messages import listed
 
 # Last letters of keys that hold paths, also where the config has None.
@@ -165,7 +166,7 @@ def find_part(parts: Sequence[dict], name: str) -> dict:
 
 def _number(parts: Sequence, name: str) -> int:
     types = {
-        number: str(part.get('type')).split('.')[-1]
+        number: short_name(part)
         for number, part in enumerate(parts)
         if isinstance(part, dict)
     }

@@ -90,7 +90,7 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            name = str(info.get('img_path')).replace(root, '', 1)
+            name = str(info.get('img_path')).removeprefix(root)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
     return f'{"+".join(sorted(kinds))} {digest.hexdigest()}'
@@ -99,8 +99,8 @@ def images_digest(dataset: Sized) -> str:
 def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
     """Compare the optimiser in a checkpoint with that of the run.
 
-    PyTorch's fused kernels take any state for dense tensors of the shape of
-    their parameter, and the flags are those of the file.
+    PyTorch's fused kernels assume dense states of the parameter's shape, and
+    take the file's flags.
 
     Args:
         saved (dict): State of an optimiser wrapper. Settings that it lacks
@@ -134,7 +134,9 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
         or states.keys() - known
         or not all(isinstance(value, Real) for value in scaler)
     ):
-        raise TypeError('other parameters')
+        raise CheckpointError(
+            f'the optimiser in the checkpoint has other parameters: {_ADVICE}'
+        )
     changed, without, names = {}, 0, {}
     for group, own in zip(groups, owns):
         changed |= _changed_numbers(group, own)
@@ -144,7 +146,10 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
             # Adafactor has other states for vectors than for matrices.
             usual = names.setdefault(parameter.ndim, state) if state else {}
             if state.keys() != usual.keys():
-                raise TypeError('other states')
+                raise CheckpointError(
+                    'states of the optimiser in the checkpoint are missing: '
+                    f'{_ADVICE}'
+                )
             for name, value in state.items():
                 exact = 'fused' in own or name in _MOMENTS
                 if exact and not _fits(name, value, parameter):
@@ -153,7 +158,8 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
                         f'shape of its parameter: {_ADVICE}'
                     )
     warnings = [
-        f'{key} is {before} as in the checkpoint, not {now}; else {_ADVICE}'
+        f'{key} is {before} as in the checkpoint, not {now}; for {now}, '
+        f'{_ADVICE}'
         for key, (before, now) in changed.items()
     ]
     # SGD without momentum has none.
@@ -186,7 +192,8 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         if not numbers:
             raise CheckpointError(
                 f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
-                f'that of the config {pair[1]!r}: write it so, or {_ADVICE}'
+                f'that of the config {pair[1]!r}: write the '
+                f"checkpoint's value, or {_ADVICE}"
             )
         changed[key] = pair
     return changed

@@ -29,9 +29,9 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
     A ViT under a linear head must be frozen as a whole, or not at all. Crops
-    must be multiples of the patch, of which a pyramid must have the size.
-    Heads must have the data set's number of classes. Every image and mask
-    must exist.
+    must be multiples of the patch, and a pyramid must have the backbone's
+    patch size. Heads must have the data set's number of classes. Every image
+    and mask must exist.
 
     Args:
         cfg (Config): The config, of mmsegmentation's scope.
@@ -54,7 +54,8 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     if len(zeros) > 1:
         raise ValueError(
             f'reduce_zero_label is True for {zeros[True]} and False for '
-            f'{zeros[False]}, which shifts all classes by one: write it alike'
+            f'{zeros[False]}, which shifts all classes by one: give both the '
+            'same value'
         )
 
 
@@ -113,7 +114,7 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 
 def _check_necks(model: dict) -> None:
-    """Refuse a pyramid that takes the patches for others."""
+    """Refuse a pyramid with another patch size."""
     patch = model['backbone'].get('patch_size', 16)
     for neck in parts_of(model.get('neck')):
         is_pyramid = str(neck['type']).endswith('ViTFeaturePyramid')

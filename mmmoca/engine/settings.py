@@ -20,7 +20,7 @@ from typing import Any, get_args, get_type_hints
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import to_2tuple
 
-from mmmoca.config_parts import member_configs, stage_loaders
+from mmmoca.config_parts import member_configs, short_name, stage_loaders
 from mmmoca.files import read_lines
 from mmmoca.messages import listed
 
@@ -71,7 +71,8 @@ def own_images(
         _write(part, data_root=data_root)
     loop = cfg.val_cfg or {}
     _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
-    _write(cfg.get('test_cfg') or {}, data_root=knn_root)
+    if cfg.get('test_cfg'):
+        _write(cfg.test_cfg, data_root=knn_root)
     _write_length(cfg, epochs, batch_size)
     if img_size is not None:
         _write_views(cfg, img_size)
@@ -205,7 +206,7 @@ def masks_in_context(
         _write_scale(sets, size[::-1])  # width and height, unlike a crop
         for part in sets:
             for step in part.pipeline:
-                if step.type == 'RandomCrop':
+                if short_name(step) == 'RandomCrop':
                     step.crop_size = size
     _write(cfg.test_cfg, bank_size=bank_size)
     if arch is not None:
@@ -312,7 +313,7 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
         numbers = tuple(map(number, parts))
     except ValueError as error:
         whole = ' whole' if number is int else ''
-        raise ValueError(f'{key}={text} is no{whole} number') from error
+        raise ValueError(f'{key}={text} is not a{whole} number') from error
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -331,7 +332,7 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
     try:
         values = {k: _checked(k, kinds[k], v) for k, v in values.items()}
         SETTINGS[cfg.settings](cfg, **values)
-    except (AttributeError, LookupError, OSError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         given = ', '.join(f'{k}={v!r}' for k, v in values.items())
         raise ValueError(
             f'{given} cannot be set in {cfg.filename}: {error!r}. Write whole '
@@ -356,7 +357,8 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
         isinstance(n, number) and not isinstance(n, bool) for n in parts
     )
     if value is not None and kinds & {int, float} and not right:
-        raise ValueError(f'{key}={value!r} must be a number, whole if a size')
+        whole = ' whole' if number is Integral else ''
+        raise ValueError(f'{key}={value!r} must be a{whole} number')
     # As on a command line: transforms take no whole number for a probability.
     return float(value) if float in kinds and right else value
 
@@ -395,7 +397,7 @@ def _write_probability(
     view: list[ConfigDict], key: str, name: str, probability: float
 ) -> None:
     """Write a transform's probability; 0 is allowed if a view lacks it."""
-    names = [part.type.split('.')[-1] for part in view]
+    names = [*map(short_name, view)]
     if not probability and name not in names:
         return
     if name not in names:
@@ -414,7 +416,7 @@ def _write_views(cfg: Config, img_size: int) -> None:
     cfg.model.codebook.border = round(img_size / patch / 7)
     for part in _sets(cfg, 'train'):
         for step in part.pipeline:
-            if str(step.type).endswith('LoadImage'):
+            if short_name(step) == 'LoadImage':
                 # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller
                 # than a view.
                 step.reduce_to = math.ceil(img_size / 0.15**0.5)
@@ -444,7 +446,7 @@ def _write_data(
 def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:
     for part in sets if scale is not None else ():
         for step in part.get('pipeline', ()):
-            if step.type in ('RandomResize', 'Resize'):
+            if short_name(step) in ('RandomResize', 'Resize'):
                 step.scale = _pair(scale)
 
 
@@ -489,7 +491,7 @@ def _write_channels(part: ConfigDict, width: int) -> None:
 def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
     """Let a pipeline give squares of a side, in pixels."""
     for step in pipeline:
-        name = str(step.type).rpartition('.')[2]
+        name = short_name(step)
         if name == 'RandomResizedCrop':
             step.scale = size
         elif name == 'CenterCrop':
@@ -506,7 +508,7 @@ def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
 
 
 def _pair(size: Size) -> tuple[int, int]:
-    """Height and width."""
+    """Return two sides, in the order given."""
     return tuple(map(index, to_2tuple(size)))
 
 

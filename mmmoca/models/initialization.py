@@ -1,5 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
+
+
+def init_encoder(vit: VisionTransformer) -> None:
+    """Initialise an encoder's layers and its [CLS] and register tokens.
+
+    Args:
+        vit (VisionTransformer): Positions keep their values.
+    """
+    init_transformer(vit)
+    nn.init.normal_(vit.cls_token, std=0.02)
+    if getattr(vit, 'num_registers', 0):
+        nn.init.normal_(vit.register_tokens, std=0.02)
 
 
 def init_transformer(module: nn.Module) -> None:

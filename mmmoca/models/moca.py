@@ -124,7 +124,7 @@ class MOCA(BaseSelfSupervisor):
     def init_weights(self) -> None:
         """Initialise the student, then copy it to the teacher.
 
-        The teacher is not a copy if the file of ``init_cfg`` has a teacher.
+        A teacher in the file of ``init_cfg`` is kept instead.
         """
         given = []
 

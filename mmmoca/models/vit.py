@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
-from .initialization import init_transformer
+from .initialization import init_encoder
 from .position_encoding import sincos_positions_2d
 from .rotary import rotary_angles, rotary_periods
 from .transformer import EncoderLayer, join_rounds
@@ -67,7 +67,7 @@ class MOCAViT(VisionTransformer):
     Raises:
         ValueError: If ``tap_layer`` is outside the depth, the image is not a
             multiple of the patch, [CLS] is switched off, ``num_registers`` or
-            ``positions`` is none of its choices, or rotary positions do not
+            ``positions`` is not an allowed value, or rotary positions do not
             fit the heads.
     """
 
@@ -153,12 +153,9 @@ class MOCAViT(VisionTransformer):
         positions = self.pos_embed
         kept = None if positions is None else positions.detach().clone()
         super().init_weights()
-        init_transformer(self)
+        init_encoder(self)
         if kept is not None:
             positions.data.copy_(kept)
-        nn.init.normal_(self.cls_token, std=0.02)
-        if self.num_registers:
-            nn.init.normal_(self.register_tokens, std=0.02)
 
     def encode(
         self, images: Tensor, visible: Tensor | None = None
@@ -186,8 +183,8 @@ class MOCAViT(VisionTransformer):
 
         The tokens of all rounds stand side by side. Linear layers and norms
         compute them at once; attention mixes those of each round alone. The
-        results are those of :meth:`encode` for each round. Drop path leaves
-        an image out of a layer in all rounds.
+        results are those of :meth:`encode` for each round. Drop path skips a
+        layer for an image in all rounds at once.
 
         Args:
             images (Tensor): (B, C, H, W).
@@ -222,8 +219,8 @@ class MOCAViT(VisionTransformer):
             taps = [part[:, first:] for part in tap.split(lengths, dim=1)]
         x = self.ln1(x.to(dtype))
         return [
-            EncodedTokens(part[:, 0], part[:, first:], tap)
-            for part, tap in zip(x.split(lengths, dim=1), taps)
+            EncodedTokens(part[:, 0], part[:, first:], tapped)
+            for part, tapped in zip(x.split(lengths, dim=1), taps)
         ]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -268,7 +265,7 @@ class MOCAViT(VisionTransformer):
     def _grid(self, images: Tensor) -> tuple[int, int]:
         """Patch rows and columns (H, W) of images.
 
-        mmpretrain's projection fills up the last ones with zeros.
+        mmpretrain's projection zero-pads the last ones.
         """
         (height, width), (rows, columns) = images.shape[-2:], self.patch_size
         return -(-height // rows), -(-width // columns)

@@ -84,7 +84,10 @@ MUTANTS = [
     ('{6: 8, 8: 6}.get(turn, turn)', 'turn'),
     ("return ~img if img.dtype.kind in 'biu' else -img", 'return -img'),
     ('(clear and shown) or', '(clear and background is not None) or'),
-    ('header.size[::-1] if swapped else', 'header.size if swapped else'),
+    (
+        'self.size[::-1] if self.orientation >',
+        'self.size if self.orientation >',
+    ),
     ("if role not in ('val', 'test'):", "if role != 'test':"),
     ('old + start: known[old]', 'old: known[old]'),
     ('width * height < SMALL', 'width + height < SMALL'),

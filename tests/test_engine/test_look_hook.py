@@ -41,8 +41,8 @@ def train(place, *options):
 
 def test_the_log_has_all_and_the_console_what_is_odd(place):
     printed, log = train(place)
-    assert printed.count(ODD) == 1 and 'least 60 x 80' not in printed
-    for text in ('least 60 x 80', 'JPEG RGB of 8 bits', ODD):
+    assert printed.count(ODD) == 1 and 'smallest 60 x 80' not in printed
+    for text in ('smallest 60 x 80', 'JPEG RGB of 8 bits', ODD):
         assert text in log
 
 

@@ -17,9 +17,9 @@ from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
 from ..file_endings import counted, left_out_sentence
-from ..headers import read_header
+from ..headers import TURNED, read_header
 from ..image_set import strict_loader
-from ..loading import size_problem
+from ..loading import TURNING, size_problem
 from ..seeding import members
 from .report import Section
 
@@ -60,6 +60,8 @@ class ImageFacts:
         sums (np.ndarray): Sums over the decoded images of their means and
             mean squares per channel, (2, C), colours in RGB order.
         crop (int): Largest side in pixels that is cut out; 0 without.
+        pixels (int): Of how many images the pixels were asked for.
+        seconds (float): How long headers were read at most.
         wrong (list[str]): Images that a run cannot use, and why.
     """
 
@@ -79,6 +81,7 @@ class ImageFacts:
     sums: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
     crop: int = 0
     pixels: int = PIXELS
+    seconds: float = SECONDS
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -124,15 +127,12 @@ class ImageFacts:
         header = read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
-        turns = load.color_type in ('color', 'grayscale')
-        swapped = turns and header.orientation > 4
-        size = header.size[::-1] if swapped else header.size
+        turns = load.color_type in TURNING
+        size = header.shown if turns else header.size
         self.sizes.append(size)
         if problem := size_problem(path, size, info):
             self.wrong.append(problem)
-        # Their size would tell of others.
-        unclear = turns and header.orientation > 1 and header.size == size
-        if unclear and 'instances' in info:
+        if turns and header.hides_turn and 'instances' in info:
             found.append(_UNCLEAR)
         return (*header.oddities(), *found)
 
@@ -177,14 +177,14 @@ class ImageFacts:
         if self.headers < self.number:
             found['looked at'] = (
                 f'{self.headers} (at most {MOST_HEADERS}, or what '
-                f'{SECONDS:g} s allow)'
+                f'{self.seconds:.2g} s allow)'
             )
         if self.kinds:
             found['formats'] = counted(self.kinds)
         if self.sizes:
             ordered = sorted(self.sizes, key=lambda size: size[0] * size[1])
             chosen = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-            names = 'least', 'median', 'largest'
+            names = 'smallest', 'median', 'largest'
             found['height x width'] = ', '.join(
                 f'{name} {h} x {w}' for name, (h, w) in zip(names, chosen)
             )
@@ -204,7 +204,7 @@ class ImageFacts:
         lines = [left_out_sentence(self.left_out)] if self.left_out else []
         for phrase, number in self.counts().items():
             few = 'smaller' in phrase and number < 0.1 * self.headers
-            if few or phrase == 'turned by EXIF':  # which is as it should be
+            if few or phrase == TURNED:  # which is as it should be
                 continue
             hints = [_HINTS[phrase]] if phrase in _HINTS else []
             if phrase == 'unreadable':
@@ -226,9 +226,8 @@ def image_facts(
 ) -> ImageFacts:
     """Look at the images of a data set.
 
-    The headers of all files are read, of some tens of thousands at most, and
-    of as many as some seconds allow; then the pixels of a few, by the loader
-    of the set.
+    Headers are read of at most 20 000 files, and for at most a few seconds;
+    then the pixels of a few, by the loader of the set.
 
     Args:
         dataset (Sized): A data set of MMEngine's kind, or a wrapper of some.
@@ -239,7 +238,7 @@ def image_facts(
         ImageFacts: See there.
     """
     parts = list(members(dataset))
-    facts = ImageFacts(sum(map(len, parts)), pixels=pixels)
+    facts = ImageFacts(sum(map(len, parts)), pixels=pixels, seconds=seconds)
     for part in parts:
         facts.add_set(part)
     ends = np.cumsum([len(part) for part in parts])
@@ -273,13 +272,12 @@ def image_facts(
 
 
 def _classes(part: Any) -> dict[int, tuple[str, int]]:
-    """Return name and images of each label, of those without an image too."""
+    """Return each label's name and number of images, which may be 0."""
     names = part.metainfo.get('classes') or ()
     number = len(part)
-    labelled = 0 < number <= MOST_LABELS and 'gt_label' in part.get_data_info(
-        0
-    )
-    if not labelled:
+    if not 0 < number <= MOST_LABELS:
+        return {}
+    if 'gt_label' not in part.get_data_info(0):
         return {}
     found = Counter(dict.fromkeys(range(len(names)), 0))
     for index in range(number):

@@ -20,6 +20,7 @@ from ..file_endings import counted, left_out_sentence, with_ending
 from ..headers import open_image, read_header
 from ..image_folder import visible_files
 from ..image_set import strict_loader
+from ..loading import TURNING
 from ..masks import read_labels
 from ..seeding import evenly_spaced_rows
 from .report import Section
@@ -137,7 +138,7 @@ def _look_at_mask(
     mask = read_labels(path, None if image is None else image.shape[:2])
     content = path.read_bytes()
     header = read_header(content)
-    if image is not None and _is_unclear(info['img_path'], load, image):
+    if image is not None and _is_unclear(info['img_path'], load):
         raise ValueError(
             f'the EXIF orientation of {printable(info["img_path"])} turns it, '
             'but not its mask: save the image as it is shown, or write '
@@ -206,11 +207,10 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
     return +left_out
 
 
-def _is_unclear(path: str, load: Any, image: np.ndarray) -> bool:
+def _is_unclear(path: str, load: Any) -> bool:
     """Return whether EXIF turns an image, and its size does not tell."""
-    header = read_header(Path(path).read_bytes())
-    turns = getattr(load, 'color_type', '') in ('color', 'grayscale')
-    return turns and header.orientation > 1 and header.size == image.shape[:2]
+    turns = getattr(load, 'color_type', '') in TURNING
+    return turns and read_header(Path(path).read_bytes()).hides_turn
 
 
 def masks_section(sets: Mapping[str, MaskFacts]) -> Section:

@@ -149,7 +149,7 @@ class AtomicCheckpointHook(CheckpointHook):
         return self._taken is not None
 
     def _open(self, runner: Runner) -> Path | None:
-        """Take the work dir; the checkpoint to resume if none is named.
+        """Lock the work dir; return what to resume, unless a file is named.
 
         On one process.
         """

@@ -110,7 +110,10 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
     if gain <= -margin:
         return 'the run has lost what the encoder knew'
     if gain < margin:
-        return f'less than {margin:g} points do not tell whether it learned'
+        return (
+            f'a change of less than {margin:g} points does not tell whether '
+            'it learned'
+        )
     if last < baselines.get('raw_pixels', last):
         return 'the run has learned, but raw pixels agree more'
     return 'the run has learned'
