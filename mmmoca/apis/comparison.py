@@ -86,7 +86,8 @@ def evaluate(
         protocols (Sequence[str]): Which of them to run.
         shots (Sequence[int]): Of low-shot, images a class.
         percent (Sequence[float]): Of low-shot, percentages of each class.
-        sets (int): Of low-shot, draws for each of both, as make_subset.py's.
+        sets (int): Of low-shot, draws for each number and percentage, as in
+            make_subset.py.
         epochs (int): Of linear probing.
         batch_size (int): Likewise.
         seed (int): Of the draws and of linear probing.

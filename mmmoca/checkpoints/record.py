@@ -41,8 +41,8 @@ _ARGUMENTS = dict(
     interpolation=str,
     backend=str,
 )
-# The other entries of a record that are read. Those from `resize` on are of
-# records before they had a pipeline.
+# The other entries of a record that are read. Those from `resize` on come from
+# records older than `pipeline`.
 _ENTRIES = dict(
     mmmoca=dict,
     layout=str,

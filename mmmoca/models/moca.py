@@ -156,7 +156,7 @@ class MOCA(BaseSelfSupervisor):
 
         Returns:
             dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
-            equation 1 and in KL form. For the log ``codebook_perplexity``,
+            equation 1 and in KL form. For the log: ``codebook_perplexity``,
             the number of words that the batch uses, and
             ``image_information``, the information of an image about its words
             in nats. ``codebook_update`` for :class:`CodebookHook`.

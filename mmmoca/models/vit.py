@@ -105,7 +105,7 @@ class MOCAViT(VisionTransformer):
         )
         for module in self.modules():
             if isinstance(module, DropPath):
-                # A number of NumPy's breaks the graph of torch.compile.
+                # A NumPy number breaks the graph of torch.compile.
                 module.drop_prob = float(module.drop_prob)
 
         self.num_registers = num_registers
@@ -182,7 +182,7 @@ class MOCAViT(VisionTransformer):
         """Encode several sets of visible patches in one pass.
 
         The tokens of all rounds stand side by side. Linear layers and norms
-        compute them at once; attention mixes those of each round alone. The
+        compute them at once; attention mixes tokens only within a round. The
         results are those of :meth:`encode` for each round. Drop path skips a
         layer for an image in all rounds at once.
 
@@ -250,7 +250,7 @@ class MOCAViT(VisionTransformer):
     def get_layer_depth(
         self, param_name: str, prefix: str = ''
     ) -> tuple[int, int]:
-        """Return the depth of a parameter, that of [CLS] for the registers."""
+        """Return the depth of a parameter; registers count as [CLS]."""
         if param_name == f'{prefix}register_tokens':
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)

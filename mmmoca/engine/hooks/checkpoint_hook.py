@@ -184,14 +184,14 @@ class AtomicCheckpointHook(CheckpointHook):
             if isinstance(parts, list):  # of `plain`
                 parts = [part.cpu().numpy() for part in parts]
                 scalars[name] = HistoryBuffer(*parts)
-        # All that a checkpoint has was kept to be resumed. With another value
-        # MMEngine would stop the run when it next writes the number.
+        # Every key counts as resumed: MMEngine would stop the run at the next
+        # write of another one.
         kept = [*scalars, *hub['runtime_info']]
         hub['resumed_keys'] = dict.fromkeys(kept, True)
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
-        # A checkpoint could name any file as the best one, to be removed.
+        # MMEngine removes the best file of before: it must be one of the run.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):

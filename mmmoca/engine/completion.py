@@ -1,0 +1,131 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Imports what a config names, and completes its data loaders."""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from mmengine.config import Config, ConfigDict
+from mmengine.utils import import_modules_from_strings
+
+from mmmoca.requirements import import_quietly
+
+_MMENGINE_HOOKS = (
+    'runtime_info',
+    'timer',
+    'sampler_seed',
+    'logger',
+    'param_scheduler',
+    'checkpoint',
+)
+# Folders of configs, and what was imported from there.
+_BESIDE: dict[str, dict[str, ModuleType]] = {}
+
+
+def complete(cfg: Config) -> None:
+    """Import what a config names, and complete its data loaders.
+
+    Args:
+        cfg (Config): Changed in place.
+
+    Raises:
+        ImportError: If ``custom_imports`` names no module.
+    """
+    import mmmoca.import_mmpretrain  # noqa: F401
+
+    if own := cfg.get('custom_imports'):
+        # The run writes its config into a folder that lacks the modules.
+        home = _home_of(own, cfg.filename, cfg.get('imports_from'))
+        cfg.imports_from = home
+        _import_own(own, home)
+    scope = cfg.get('default_scope')
+    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
+        import_quietly(f'{scope}.datasets')
+    # Segmentation and detection need MMEngine's default collate_fn: their
+    # images differ in size.
+    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
+
+
+def _home_of(own: dict, file: str, earlier: str | None) -> str:
+    """Return the folder that has the modules of a config.
+
+    It is that of the config, one above, or that of an earlier run.
+    """
+    folder, *above = Path(file).absolute().parents
+    above += [Path(earlier)] if earlier else []
+    names = own.get('imports') or ['']
+    first = str(names if isinstance(names, str) else names[0]).split('.')[0]
+    for home in (folder, *above):
+        if (home / first).is_dir() or (home / f'{first}.py').is_file():
+            return str(home)
+    return str(folder)
+
+
+def _import_own(own: dict, folder: str) -> None:
+    """Import modules; a config's own win over those of earlier configs.
+
+    Two configs may each have a ``hooks.py``, so the folder of the earlier one
+    and what was imported from it are removed first.
+    """
+    for earlier, modules in _BESIDE.items():
+        if earlier != folder and earlier in sys.path:
+            sys.path.remove(earlier)
+            for name in modules:
+                sys.modules.pop(name, None)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        sys.modules.update(_BESIDE.setdefault(folder, {}))
+    before = {*sys.modules}
+    try:
+        import_modules_from_strings(**own)
+    except ImportError as error:
+        text = f'custom_imports: {error}: {error.__context__}'
+        raise ImportError(text) from error
+    for name in sys.modules.keys() - before:
+        file = getattr(sys.modules[name], '__file__', None) or ''
+        if folder in _BESIDE and file.startswith(os.path.join(folder, '')):
+            _BESIDE[folder][name] = sys.modules[name]
+
+
+def leave_out_hooks(cfg: Config) -> None:
+    """Remove the default hooks that are None.
+
+    MMEngine accepts None for its own hooks only.
+
+    Args:
+        cfg (Config): The config, changed in place.
+    """
+    hooks = cfg.get('default_hooks') or {}
+    for name, hook in list(hooks.items()):
+        if hook is None and name not in _MMENGINE_HOOKS:
+            del hooks[name]
+
+
+def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
+    import torch
+
+    # mmpretrain's base configs rely on these defaults of its tools.
+    for key, value in cfg.items():
+        if not isinstance(value, ConfigDict):
+            continue
+        if key.endswith('dataloader'):
+            if equal:
+                value.setdefault('collate_fn', dict(type='default_collate'))
+            collate = value.get('collate_fn')
+            if isinstance(collate, dict):
+                # Inheritance (`mmmoca::...`) adds _scope_ to dicts with a
+                # type, and MMEngine passes it to the function.
+                collate.pop('_scope_', None)
+            sampler = value.get('sampler') or {}
+            if sampler.get('type') == 'mmmoca.SeededSampler':
+                # The iterations of an epoch do not depend on the processes.
+                sampler.setdefault('drop_last', value.get('drop_last', False))
+            value.setdefault('pin_memory', True)
+            value.setdefault('persistent_workers', True)
+            # PyTorch warns of pin_memory without a GPU, and refuses
+            # persistent_workers with num_workers=0.
+            value.pin_memory &= torch.cuda.is_available()
+            value.persistent_workers &= value.get('num_workers', 0) > 0
+        _complete_dataloaders(value, equal)

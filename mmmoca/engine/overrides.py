@@ -1,0 +1,176 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Writes settings and whole keys into a config that was read from a file."""
+
+import copy
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mmengine.config import Config
+
+from mmmoca.config_parts import member_configs, stage_loaders
+from mmmoca.messages import listed
+
+from .config_check import RUN_KEYS
+from .config_files import ConfigFile, config_files
+from .copies import follow_datasets
+from .options import entries, keys_named, place, read_option, write_options
+from .settings import read_setting, settings_of, write_settings
+
+
+def override(cfg: Config, options: dict | Sequence[str]) -> None:
+    """Write settings, then whole keys, which win over what follows.
+
+    Those of a file win over what it inherits, and options over all files.
+
+    Args:
+        cfg (Config): As it was read from a file, changed in place.
+        options (dict | Sequence[str]): By dotted key, or ``KEY=VALUE``.
+
+    Raises:
+        ValueError: If an option changes nothing, or a value makes no sense.
+    """
+    kinds, files = settings_of(cfg), config_files(cfg)
+    inherited = {
+        key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))
+    }
+    given, whole = _read(cfg, options, kinds, files)
+    # What follows from settings may depend on whole keys, too.
+    write_options(cfg, whole)
+    roots = _roots(cfg)
+    if inherited or given:
+        # Only settings of files give way to a file's own values.
+        kept = _kept(cfg, inherited, given, files) if inherited else {}
+        write_settings(cfg, inherited | given)
+        cfg.merge_from_dict(
+            {k: v for k, v in kept.items() if _held(cfg, k) is not None}
+        )
+        write_options(cfg, whole)
+    _check_roots(roots, _roots(cfg))
+    follow_datasets(cfg, [place(cfg, key)[0] for key in whole])
+
+
+def _read(
+    cfg: Config,
+    options: dict | Sequence[str],
+    kinds: dict[str, Any],
+    files: list[ConfigFile],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that are settings, and those that are whole keys."""
+    given, whole = {}, {}
+    as_text = not isinstance(options, dict)
+    if as_text:
+        options = dict(text.split('=', 1) for text in options)
+    for key, value in options.items():
+        if key in kinds:
+            kind = kinds[key]
+            given[key] = read_setting(key, kind, value) if as_text else value
+        else:
+            _check_key(cfg, key, kinds, files)
+            whole[key] = read_option(cfg, key, value) if as_text else value
+    return given, whole
+
+
+def _kept(
+    cfg: Config, inherited: dict, given: dict, files: list[ConfigFile]
+) -> dict[str, Any]:
+    """Return the values that settings must leave as files have them.
+
+    A file's own values win over settings of files that it inherits.
+    """
+    before = cfg.to_dict()
+    own = {
+        key: value
+        for key in set().union(*(file.keys for file in files))
+        if _is_plain(value := _held(before, key))
+    }
+    nearest = {name: file for file in files for name in file.variables}
+    # The files that each change of a value comes from, None for an option.
+    changes: dict[str, set] = defaultdict(set)
+    for name, value in (inherited | given).items():
+        file = None if name in given else nearest.get(name)
+        changed = copy.deepcopy(cfg)
+        write_settings(changed, {name: value})
+        for key in own:
+            if _held(changed, key) != own[key]:
+                changes[key].add(file and file.name)
+    return {
+        key: own[key]
+        for key, origins in changes.items()
+        for file in files
+        if key in file.keys and origins <= file.inherited
+    }
+
+
+def _held(cfg: Any, key: str) -> Any:
+    """Return what a config holds at a key of one of its files, or None."""
+    try:
+        return place(cfg, key)[1]
+    except ValueError:  # another file has replaced a dict by a list
+        return None
+
+
+def _roots(cfg: Config) -> dict[str, list[str]]:
+    """Return the folders of the parts of each data set."""
+    found = {}
+    for stage in ('train', 'val', 'test'):
+        for name, loader in stage_loaders(cfg, stage).items():
+            parts = member_configs(loader.get('dataset') or {})
+            roots = dict.fromkeys(part.get('data_root') for part in parts)
+            found[name] = [root for root in roots if root is not None]
+    return found
+
+
+def _check_roots(
+    before: dict[str, list[str]], after: dict[str, list[str]]
+) -> None:
+    """Refuse one folder in the place of those of several parts."""
+    for name, roots in before.items():
+        if len(roots) > 1 and len(after[name]) == 1:
+            raise ValueError(
+                f'data_root is one folder, and the parts of the {name} data '
+                f'set have several, {listed(roots)}: write each as data_root '
+                'of its part, in a list of dicts, and leave the setting out'
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell values, and lists of them, from parts that settings go into."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return not isinstance(value, dict | None)
+
+
+def _check_key(
+    cfg: Config, key: str, settings: Iterable[str], files: list[ConfigFile]
+) -> None:
+    """Refuse a key that changes nothing."""
+    name = key.split('.')[0]
+    if name in RUN_KEYS:
+        return
+    value = cfg.get(name)
+    if isinstance(value, dict | list):
+        read = any(name in file.read for file in files)
+        same = [k for k, v in entries(cfg) if '.' in k and v == value]
+        if not (read and same and value):
+            return  # of the user's own code
+        raise ValueError(
+            f'{key} changes nothing, as the config has read {name} already: '
+            f'write {listed(same, 2)}'
+        )
+    near = keys_named(cfg, key) or difflib.get_close_matches(
+        name, [*settings, *RUN_KEYS], 1
+    )
+    hint = f'did you mean {listed(near)}? ' if near else ''
+    short = f', or {", ".join(settings)}' if settings else ''
+    raise ValueError(
+        f'there is no setting {key}: {hint}Write whole keys, such as '
+        f'optim_wrapper.optimizer.lr{short}'
+    )
+
+
+def _is_setting(value: Any) -> bool:
+    """Tell a setting from a part of a config: dict(type='RandomFlip')."""
+    is_part = isinstance(value, dict) and 'type' in value
+    return value is not None and not is_part
