@@ -6,10 +6,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+from PIL.ExifTags import Base as Tag
 
 # A file in memory, or an image of PIL or NumPy.
 Source = bytes | Image.Image | np.ndarray
@@ -17,24 +18,24 @@ Source = bytes | Image.Image | np.ndarray
 NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
-TURN = 0x112  # of EXIF and TIFF: how to hold the camera
 TURNED = 'turned by EXIF'
 # The tags that are read; others may be as long as the file.
+_GDAL_NODATA = 42113
 _TAGS = {
-    254,
-    256,
-    257,
-    258,
-    262,
-    273,
-    TURN,
-    277,
-    279,
-    324,
-    325,
-    338,
-    339,
-    42113,
+    Tag.NewSubfileType,
+    Tag.ImageWidth,
+    Tag.ImageLength,
+    Tag.BitsPerSample,
+    Tag.PhotometricInterpretation,
+    Tag.StripOffsets,
+    Tag.Orientation,
+    Tag.SamplesPerPixel,
+    Tag.StripByteCounts,
+    Tag.TileOffsets,
+    Tag.TileByteCounts,
+    Tag.ExtraSamples,
+    Tag.SampleFormat,
+    _GDAL_NODATA,
 }
 # What a TIFF's numbers are, by its tag.
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
@@ -121,7 +122,7 @@ def read_header(source: Source) -> Header:
             return _header_of_shape('', source.shape, source.dtype)
         if isinstance(source, Image.Image):
             # Loading a TIFF turns it, and takes the tag away.
-            turn = getattr(source, 'tag_v2', {}).get(TURN, 1)
+            turn = getattr(source, 'tag_v2', {}).get(Tag.Orientation, 1)
             source.load()
             return _header_of_pillow(source, turn=_valid(turn))
         if source.startswith(NPY):
@@ -197,8 +198,7 @@ def _header_of_shape(
     clear = not kind and shape[2:] == (4,) and dtype == np.uint8
     bits = 1 if dtype.kind == 'b' else 8 * dtype.itemsize
     size = int(height), int(width)
-    whole = (kind, str(dtype), size, channels, bits)
-    return Header(*whole, transparent=clear)
+    return Header(kind, str(dtype), size, channels, bits, transparent=clear)
 
 
 def _header_of_pillow(
@@ -223,10 +223,10 @@ def _header_of_pillow(
         kind,
         mode,
         image.size[::-1],
-        len(image.getbands()),
-        1 if mode == '1' else deep,
-        turn,
-        mode[-1:] in 'Aa' or 'transparency' in image.info,
+        channels=len(image.getbands()),
+        bits=1 if mode == '1' else deep,
+        orientation=turn,
+        transparent=mode[-1:] in 'Aa' or 'transparency' in image.info,
         frames=_count_frames(image),
         whole=whole,
         odd_exif=odd,
@@ -241,43 +241,53 @@ def _header_of_tiff(content: bytes) -> Header:
     except (LookupError, struct.error):  # the first may be there
         whole = False
     first, *others = pages
-    bits = first.get(258, (1,))[0]
-    channels = first.get(277, (1,))[0]
-    photometric = first.get(262, (1,))[0]
+    bits = _first(first, Tag.BitsPerSample)
+    channels = _first(first, Tag.SamplesPerPixel)
+    photometric = _first(first, Tag.PhotometricInterpretation)
     more = channels - _COLOURS.get(photometric, 1)
     # An unlabelled extra channel is transparency, as in Pillow.
-    kinds = first.get(338, (2,) if photometric == 2 else (0,))
+    unlabelled = (2,) if photometric == 2 else (0,)
+    kinds = first.get(Tag.ExtraSamples, unlabelled)
     clear = more > 0 and (1 in kinds or 2 in kinds)
-    turn = first.get(TURN, (1,))[0]
     extra = max(0, more - clear)
     # Opening it by Pillow would log what Pillow cannot read.
     mode = _MODES.get(photometric) if bits <= 8 and not extra else None
     if mode is None:
-        mode = f'{_KINDS.get(first.get(339, (1,))[0], "uint")}{bits}'
+        kind = _KINDS.get(_first(first, Tag.SampleFormat), 'uint')
+        mode = f'{kind}{bits}'
     elif bits == 1 and mode == 'L':
         mode = '1'
     return Header(
         'TIFF',
         f'{mode}A' if clear and mode in ('L', 'RGB') else mode,
-        (first[257][0], first[256][0]),
+        (first[Tag.ImageLength][0], first[Tag.ImageWidth][0]),
         channels,
         bits,
-        _valid(turn),
-        clear,
-        extra,
-        photometric == 0,
-        _number(first.get(42113, (b'',))[0]),
+        orientation=_valid(_first(first, Tag.Orientation)),
+        transparent=clear,
+        extra=extra,
+        inverted=photometric == 0,
+        nodata=_number(_first(first, _GDAL_NODATA, b'')),
         # Not those of fewer pixels, or of a mask.
-        1 + sum(not page.get(254, (0,))[0] & 5 for page in others),
-        whole and max(map(_end_of_pixels, pages)) <= len(content),
+        frames=1
+        + sum(not _first(page, Tag.NewSubfileType, 0) & 5 for page in others),
+        whole=whole and max(map(_end_of_pixels, pages)) <= len(content),
     )
+
+
+def _first(page: dict[int, tuple], tag: int, default: Any = 1) -> Any:
+    """Return the first value of a tag."""
+    return page.get(tag, (default,))[0]
 
 
 def _end_of_pixels(page: dict[int, tuple]) -> int:
     """Return where the last of a page's strips or tiles ends."""
     begins, sizes = (
         page.get(strips, page.get(tiles, ()))
-        for strips, tiles in ((273, 324), (279, 325))
+        for strips, tiles in (
+            (Tag.StripOffsets, Tag.TileOffsets),
+            (Tag.StripByteCounts, Tag.TileByteCounts),
+        )
     )
     return max((a + b for a, b in zip(begins, sizes)), default=0)
 
@@ -330,7 +340,7 @@ def _turn_of(exif: bytes) -> tuple[int, bool]:
     """Return the orientation that EXIF says, and whether it cannot be read."""
     try:
         tags = next(_directories(exif.removeprefix(b'Exif\0\0')))
-        turn = tags.get(TURN, (1,))[0]
+        turn = _first(tags, Tag.Orientation)
     except (LookupError, struct.error, StopIteration):
         return 1, True
     return _valid(turn), turn not in range(9)
