@@ -79,7 +79,7 @@ MUTANTS = [
     ('start + np.array(good)', 'start + np.arange(len(good))'),
     # the one reader of images, and the one look at data
     ('1 in kinds or 2 in kinds', '1 in kinds'),
-    ('FileType, 0) & 5 for', 'FileType, 0) & 4 for'),
+    ('fileType, 0) & 5 for', 'FileType, 0) & 4 for'),
     ('> image.fp.tell()', '> 0'),
     ('{6: 8, 8: 6}.get(turn, turn)', 'turn'),
     ("return ~img if img.dtype.kind in 'biu' else -img", 'return -img'),
