@@ -2,18 +2,16 @@
 """Reads, checks and completes the config of a run."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.config.utils import MODULE2PACKAGE
 
 from mmmoca.requirements import check_compiled_ops
 
 from .completion import complete, leave_out_hooks
 from .config_check import check_config
+from .config_files import read_config
 from .file_check import check_paths
 from .overrides import override
 from .processes import check_launcher
@@ -78,8 +76,7 @@ def read_run(
     """
     check_launcher(launcher)
     try:
-        with _bases_are_found():
-            cfg = Config.fromfile(file, import_custom_modules=False)
+        cfg = read_config(file)
     except SyntaxError as error:  # MMEngine's names no file
         raise SyntaxError(
             f'{file}, or a config that it inherits from: {error.msg} in line '
@@ -113,33 +110,6 @@ def read_run(
 
         check_segmentation(cfg, stages)
     return cfg
-
-
-@contextmanager
-def _bases_are_found() -> Iterator[None]:
-    """Let ``_base_`` find the fork of mmsegmentation, or say what is wrong.
-
-    MMEngine looks for the distribution, and the fork's has another name.
-    """
-    name = MODULE2PACKAGE['mmseg']
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        MODULE2PACKAGE['mmseg'] = 'mmseg'
-    try:
-        yield
-    except FileNotFoundError as error:
-        index = Path(f'{error.filename}')
-        if index.parts[-2:] != ('.mim', 'model-index.yml'):
-            raise
-        checkout = index.parents[2]
-        raise FileNotFoundError(
-            '_base_ = "PACKAGE::..." finds configs of installed '
-            f'packages alone: run `pip install --no-deps -e {checkout}`, or '
-            f'write a path of {checkout}/configs'
-        ) from error
-    finally:
-        MODULE2PACKAGE['mmseg'] = name
 
 
 def load_config(

@@ -1,19 +1,24 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which file of a config set which key.
+"""The files of a config, and which of them set which key.
 
 MMEngine merges a config file into those that it inherits and keeps only their
 texts.
 """
 
 import ast
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mmengine import load
 from mmengine.config import Config
+from mmengine.config.utils import MODULE2PACKAGE
 
 _BASE = '_base_'
 _ENDINGS = '.py', '.json', '.yaml', '.yml'
@@ -24,21 +29,66 @@ class ConfigFile(NamedTuple):
 
     Attributes:
         name (str): Its path.
+        bases (tuple[str, ...]): Paths of those that it names in ``_base_``.
         inherited (frozenset[str]): Paths of all files that it inherits, and
             its own.
-        keys (frozenset[str]): Dotted keys of the values that it writes,
-            without those that it takes from ``_base_``.
         variables (frozenset[str]): Names at its top level, without
             ``_base_``.
         read (frozenset[str]): Those that it reads, of its own and of files
             that it inherits.
+        literals (list[tuple[str, Any]]): Plain values that its text assigns
+            to dotted keys, in branches that are not taken, too.
     """
 
     name: str
+    bases: tuple[str, ...]
     inherited: frozenset[str]
-    keys: frozenset[str]
     variables: frozenset[str]
     read: frozenset[str]
+    literals: list[tuple[str, Any]]
+
+
+def read_config(file: str | os.PathLike) -> Config:
+    """Read a config file and those that it inherits.
+
+    Args:
+        file (str | os.PathLike): Its path.
+
+    Returns:
+        Config: Settings are variables in it.
+
+    Raises:
+        FileNotFoundError: If there is none, or a package has no configs.
+    """
+    with _bases_are_found():
+        return Config.fromfile(file, import_custom_modules=False)
+
+
+@contextmanager
+def _bases_are_found() -> Iterator[None]:
+    """Let ``_base_`` find the fork of mmsegmentation, or say what is wrong.
+
+    MMEngine looks for the distribution, and the fork's has another name.
+    """
+    name = MODULE2PACKAGE['mmseg']
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        MODULE2PACKAGE['mmseg'] = 'mmseg'
+    try:
+        yield
+    except FileNotFoundError as error:
+        index = Path(f'{error.filename}')
+        if index.parts[-2:] != ('.mim', 'model-index.yml'):
+            raise
+        checkout = index.parents[2]
+        raise FileNotFoundError(
+            '_base_ = "PACKAGE::..." finds configs of installed packages '
+            f'alone: run `pip install --no-deps -e {checkout}`, or write a '
+            f'path of {checkout}/configs'
+        ) from error
+    finally:
+        MODULE2PACKAGE['mmseg'] = name
 
 
 def config_files(cfg: Config) -> list[ConfigFile]:
@@ -50,7 +100,9 @@ def config_files(cfg: Config) -> list[ConfigFile]:
     Returns:
         list[ConfigFile]: Empty for a config of another origin.
     """
-    found, whole, text = [], [], cfg.text or ''
+    found: list[ConfigFile] = []
+    open_files: list[ConfigFile] = []  # which no later file inherits so far
+    text = cfg.text or ''
     while text:
         # MMEngine joins the texts, each below the path of its file.
         name, _, text = text.partition('\n')
@@ -58,12 +110,12 @@ def config_files(cfg: Config) -> list[ConfigFile]:
         if content is None or not text.startswith(content):
             return []
         text = text[len(content) + 1 :]
-        tree, bases = _parsed(name, content)
+        tree = _parsed(name, content)
         # Bases come first, so that the last ones are those of this file.
-        first = len(whole) - bases
-        inherited = frozenset({name}.union(*whole[first:]))
-        whole[first:] = [inherited]
-        found.append(_config_file(name, inherited, tree))
+        first = len(open_files) - _count_bases(tree)
+        file = _config_file(name, tree, open_files[first:])
+        open_files[first:] = [file]
+        found.append(file)
     return found
 
 
@@ -75,78 +127,122 @@ def _content(name: str) -> str | None:
     return text if name.endswith(_ENDINGS) else None
 
 
-def _parsed(name: str, content: str) -> tuple[ast.Module, int]:
-    """Return the code of a file, and the number of its bases."""
-    # MMEngine's placeholders are not valid Python, JSON or YAML.
+def _parsed(name: str, content: str) -> ast.Module:
+    """Return a file as code, without the placeholders of MMEngine."""
     if name.endswith('.py'):
-        tree = ast.parse(re.sub(r'\{\{\s*\$.*?\}\}', '0', content))
-    else:
-        plain = StringIO(re.sub(r'\{\{.*?\}\}', '0', content))
-        parts = load(plain, file_format=Path(name).suffix[1:]) or {}
-        tree = ast.parse('')
-        for key, value in parts.items():
-            node = ast.parse(repr(value), mode='eval').body
-            tree.body.append(ast.Assign([ast.Name(key, ast.Store())], node))
-    bases = dict(_assignments(tree.body)).get(_BASE)
-    if bases is None:
-        return tree, 0
-    code = ast.fix_missing_locations(ast.Expression(bases))
-    value = eval(compile(code, name, 'eval'))  # as MMEngine reads it
-    return tree, 1 if isinstance(value, str) else len(value)
+        return ast.parse(re.sub(r'\{\{\s*\$.*?\}\}', '0', content))
+    plain = StringIO(re.sub(r'\{\{.*?\}\}', '0', content))
+    parts = load(plain, file_format=Path(name).suffix[1:]) or {}
+    tree = ast.parse('')
+    for key, value in parts.items():
+        node = ast.parse(repr(value), mode='eval').body
+        tree.body.append(ast.Assign([ast.Name(key, ast.Store())], node))
+    return tree
+
+
+def _count_bases(tree: ast.Module) -> int:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and _dotted(node.targets[0]) == _BASE:
+            code = ast.fix_missing_locations(ast.Expression(node.value))
+            value = eval(compile(code, '', 'eval'))  # as MMEngine reads it
+            return 1 if isinstance(value, str) else len(value)
+    return 0
 
 
 def _config_file(
-    name: str, inherited: frozenset[str], tree: ast.Module
+    name: str, tree: ast.Module, bases: Sequence[ConfigFile]
 ) -> ConfigFile:
-    written = [(k, v) for k, v in _assignments(tree.body) if k != _BASE]
-    values = dict(written)
     nodes = [*ast.walk(tree)]
-    read = {
-        node.id
-        for node in nodes
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     read |= {
         node.attr
         for node in nodes
         if isinstance(node, ast.Attribute) and _dotted(node) == node.attr
     }
-    keys = {key for k, v in written for key in _keys_of(k, v, values)}
-    names = {key for key in values if '.' not in key}
-    return ConfigFile(name, inherited, *map(frozenset, (keys, names, read)))
+    written = [*_assignments(tree.body)]
+    return ConfigFile(
+        name,
+        tuple(base.name for base in bases),
+        frozenset({name}.union(*(base.inherited for base in bases))),
+        frozenset(key for key, _ in written if '.' not in key) - {_BASE},
+        frozenset(read),
+        [pair for key, value in written for pair in _literals(key, value)],
+    )
 
 
 def _assignments(
-    body: Sequence[ast.stmt],
+    body: Sequence[ast.AST],
 ) -> Iterator[tuple[str, ast.expr]]:
     """Yield the dotted keys that are assigned, and what is assigned."""
     for node in body:
-        if isinstance(node, ast.If | ast.For | ast.With):
-            yield from _assignments(node.body)
-            yield from _assignments(getattr(node, 'orelse', []))
-        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-            yield from _pairs(node.target, node.value)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from _pairs(target, node.value)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            call, method = node.value, node.value.func
-            if isinstance(method, ast.Attribute) and method.attr == 'update':
-                name = ast.Name('dict', ast.Load())
-                written = ast.Call(name, call.args, call.keywords)
-                yield from _pairs(method.value, written)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.expr):
+            continue
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = getattr(node, 'targets', None) or [node.target]
+            for target in targets:
+                several = isinstance(target, ast.Tuple)
+                for part in target.elts if several else [target]:
+                    if (key := _dotted(part)) and node.value is not None:
+                        yield key, node.value
+        # The branches of `if`, `try` and `match`, and the bodies of loops.
+        yield from _assignments([*ast.iter_child_nodes(node)])
 
 
-def _pairs(
-    target: ast.expr, value: ast.expr | None
-) -> Iterator[tuple[str, ast.expr]]:
-    parts = [(target, value)]
-    if isinstance(target, ast.Tuple):
-        values = getattr(value, 'elts', [value] * len(target.elts))
-        parts = [*zip(target.elts, values)]
-    for part, one in parts:
-        if (key := _dotted(part)) and one is not None:
-            yield key, one
+def _literals(key: str, value: ast.expr) -> Iterator[tuple[str, Any]]:
+    """Yield the plain values that an expression writes at a key."""
+    if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
+        for keyword in value.keywords:
+            if keyword.arg is not None:
+                yield from _literals(f'{key}.{keyword.arg}', keyword.value)
+    elif isinstance(value, ast.Dict):
+        for name, part in zip(value.keys, value.values):
+            if isinstance(name, ast.Constant):
+                yield from _literals(f'{key}.{name.value}', part)
+    elif isinstance(value, ast.List) and key.endswith('.datasets'):
+        for number, part in enumerate(value.elts):
+            yield from _literals(f'{key}.{number}', part)
+    else:
+        with suppress(ValueError):
+            yield key, ast.literal_eval(value)
+
+
+def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
+    """Return the values that each file writes itself.
+
+    These are values that differ from those of its bases, however its code
+    computes them, and literals.
+
+    Args:
+        files (Sequence[ConfigFile]): All of a config.
+
+    Returns:
+        dict[str, dict[str, Any]]: By the file's name and the dotted key.
+        Lists have no parts, but for lists of data sets.
+    """
+    values = {f.name: dict(_values(read_config(f.name))) for f in files}
+    written = {}
+    for file in files:
+        held = values[file.name]
+        literals = [pair for pair in file.literals if pair[0] in held]
+        keys = {key for key, value in literals if held[key] == value}
+        if file.bases:
+            known = ChainMap(*(values[name] for name in file.bases))
+            keys |= {k for k, v in held.items() if known.get(k, file) != v}
+        written[file.name] = {key: held[key] for key in keys}
+    return written
+
+
+def _values(part: Mapping, start: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of the values in a part of a config."""
+    for name, value in part.items():
+        key = f'{start}{name}'
+        if isinstance(value, Mapping):
+            yield from _values(value, f'{key}.')
+        elif name == 'datasets' and isinstance(value, list):
+            yield from _values(dict(enumerate(value)), f'{key}.')
+        else:
+            yield key, value
 
 
 def _dotted(node: ast.expr) -> str | None:
@@ -163,42 +259,3 @@ def _dotted(node: ast.expr) -> str | None:
         return None
     start = _dotted(node.value)
     return end if start == _BASE else start and f'{start}.{end}'
-
-
-def _keys_of(
-    key: str, value: ast.expr, names: dict[str, ast.expr]
-) -> Iterator[str]:
-    """Yield the keys of the values that an expression writes at a key."""
-    if isinstance(value, ast.Name) and value.id in names:
-        others = {k: v for k, v in names.items() if k != value.id}
-        yield from _keys_of(key, names[value.id], others)
-    elif (parts := _parts(key, value)) is None:
-        yield key
-    else:
-        for name, part in parts:
-            inner = key if name is None else _joined(key, name)
-            yield from _keys_of(inner, part, names)
-
-
-def _parts(key: str, value: ast.expr) -> list[tuple[object, ast.expr]] | None:
-    """Return the parts of a dict by name, or of a list of data sets.
-
-    What ``**`` or a positional argument adds has the name None. Other values
-    have no parts.
-    """
-    if isinstance(value, ast.Dict):
-        return [
-            (name and name.value, part)
-            for name, part in zip(value.keys, value.values)
-            if isinstance(name, ast.Constant | None)
-        ]
-    if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
-        named = [(keyword.arg, keyword.value) for keyword in value.keywords]
-        return [(None, part) for part in value.args] + named
-    if isinstance(value, ast.List) and key.endswith('.datasets'):
-        return [*enumerate(value.elts)]
-    return None
-
-
-def _joined(key: str, name: object) -> str:
-    return f'{key}.{name}' if key else f'{name}'

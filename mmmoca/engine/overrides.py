@@ -13,7 +13,7 @@ from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.messages import listed
 
 from .config_check import RUN_KEYS
-from .config_files import ConfigFile, config_files
+from .config_files import ConfigFile, config_files, written_values
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
 from .settings import read_setting, settings_of, write_settings
@@ -79,10 +79,10 @@ def _kept(
 
     A file's own values win over settings of files that it inherits.
     """
-    before = cfg.to_dict()
+    before, written = cfg.to_dict(), written_values(files)
     own = {
         key: value
-        for key in set().union(*(file.keys for file in files))
+        for key in set().union(*written.values())
         if _is_plain(value := _held(before, key))
     }
     nearest = {name: file for file in files for name in file.variables}
@@ -99,7 +99,7 @@ def _kept(
         key: own[key]
         for key, origins in changes.items()
         for file in files
-        if key in file.keys and origins <= file.inherited
+        if key in written[file.name] and origins <= file.inherited
     }
 
 

@@ -3,7 +3,7 @@
 
 import numpy as np
 from mmengine.hooks import Hook, LoggerHook
-from mmengine.model import is_model_wrapper
+from mmengine.model import BaseTTAModel, is_model_wrapper
 from mmengine.runner import Runner, find_latest_checkpoint
 from torch import Tensor, nn
 
@@ -11,8 +11,8 @@ from .mmengine import micro_batches
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the model without its wrappers for several processes."""
-    while is_model_wrapper(model):
+    """Return the model without wrappers, as for several processes or TTA."""
+    while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
         model = model.module
     return model
 

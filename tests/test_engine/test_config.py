@@ -168,6 +168,19 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
           'train_dataloader = dict(_base_.train_dataloader)'], 2),
         (['batch_size = 2\ntrain_dataloader = dict(num_workers=1)\n'
           'train_dataloader.update(batch_size=7)'], 7),
+        # However its code computes them, and only what it runs.
+        (['batch_size = 2', 'def seven():\n    return dict(batch_size=7)\n'
+          'train_dataloader = seven()'], 7),
+        (['batch_size = 2',
+          'train_dataloader = dict(batch_size=7) if 1 else dict()'], 7),
+        (['batch_size = 2', 'train_dataloader = _base_.train_dataloader\n'
+          'train_dataloader.batch_size = 7'], 7),
+        (['batch_size = 2', 'try:\n    train_dataloader = dict() | dict('
+          'batch_size=7)\nfinally:\n    pass'], 7),
+        (['batch_size = 7',
+          'if False:\n    train_dataloader = dict(batch_size=2)'], 7),
+        # The number that the template has, too.
+        (['batch_size = 2', 'train_dataloader = dict(batch_size=8)'], 8),
     ],
 )  # fmt: skip
 def test_the_nearest_file_wins(tmp_path, texts, expected):

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import torch
 from mmengine.fileio import load
+from mmpretrain.registry import DATASETS, MODELS
 
 from mmmoca import requirements
 from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
@@ -98,6 +99,27 @@ def test_what_a_run_starts_from(root, tmp_path, monkeypatch):
     for other in (dict(load_from='b.pth'), dict(resume='b.pth')):
         with pytest.raises(ValueError, match='a.pth'):
             chosen(init='a.pth', **other)
+
+
+def test_scores_of_flips_are_averaged(tool, workspace, tmp_path):
+    config = CONFIGS / 'demo' / 'finetune_vit-tiny_textures.py'
+    data, file = f'data_root={workspace}/data/imagenet', tmp_path / 'a.pth'
+    cfg = read_run(config, [data])
+    model = MODELS.build(cfg.model).eval()
+    torch.save(dict(state_dict=model.state_dict()), file)
+    out = ['--out', tmp_path / 'out.pkl', '--work-dir', tmp_path]
+    run_tool('tools/test.py', config, file, '--tta', *out,
+             '--cfg-options', data)  # fmt: skip
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    for found, image in zip(load(tmp_path / 'out.pkl'), dataset):
+        flips = [image['inputs'], image['inputs'].flip(-1)]
+        with torch.no_grad():
+            given = model.data_preprocessor(dict(inputs=torch.stack(flips)))
+            scores = model(given['inputs']).softmax(-1).mean(0)
+        torch.testing.assert_close(found['pred_score'], scores)
+    bare = 'segmentation/segmenter_vit-tiny_mask_shapes.py'
+    with pytest.raises(ValueError, match='tta_pipeline'):
+        tool('test').augment(read_run(CONFIGS / bare))
 
 
 @pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
