@@ -16,7 +16,12 @@ from .config_check import RUN_KEYS
 from .config_files import ConfigFile, config_files, written_values
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
-from .settings import read_setting, settings_of, write_settings
+from .settings import (
+    is_setting,
+    read_setting,
+    settings_of,
+    write_settings,
+)
 
 
 def override(cfg: Config, options: dict | Sequence[str]) -> None:
@@ -33,7 +38,7 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
     """
     kinds, files = settings_of(cfg), config_files(cfg)
     inherited = {
-        key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))
+        key: cfg.pop(key) for key in kinds if is_setting(cfg.get(key))
     }
     given, whole = _read(cfg, options, kinds, files)
     # What follows from settings may depend on whole keys, too.
@@ -168,9 +173,3 @@ def _check_key(
         f'there is no setting {key}: {hint}Write whole keys, such as '
         f'optim_wrapper.optimizer.lr{short}'
     )
-
-
-def _is_setting(value: Any) -> bool:
-    """Tell a setting from a part of a config: dict(type='RandomFlip')."""
-    is_part = isinstance(value, dict) and 'type' in value
-    return value is not None and not is_part

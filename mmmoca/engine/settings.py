@@ -7,6 +7,7 @@ config, and in :func:`mmmoca.pretrain`. Each writes the keys that it stands for
 and what follows from it. A setting that is not given changes nothing.
 """
 
+import copy
 import inspect
 import math
 import os
@@ -287,6 +288,33 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     hints = get_type_hints(SETTINGS[name])
     names = inspect.signature(SETTINGS[name]).parameters.keys() - {'cfg'}
     return {key: hints[key] for key in hints if key in names}
+
+
+def is_setting(value: Any) -> bool:
+    """Tell a setting from a part of a config: dict(type='RandomFlip')."""
+    is_part = isinstance(value, dict) and 'type' in value
+    return value is not None and not is_part
+
+
+def unwritten_settings(cfg: Config) -> list[str]:
+    """Return the settings that nobody has written into a config's keys.
+
+    MMEngine alone takes them for variables.
+
+    Args:
+        cfg (Config): That of a run.
+
+    Returns:
+        list[str]: ``key=value`` of each that the run does not follow.
+    """
+    found = []
+    for key in settings_of(cfg):
+        if is_setting(value := cfg.get(key)):
+            changed = copy.deepcopy(cfg)
+            write_settings(changed, {key: value})
+            if changed.to_dict() != cfg.to_dict():
+                found.append(f'{key}={value!r}')
+    return found
 
 
 def read_setting(key: str, kind: Any, text: str) -> Any:

@@ -20,6 +20,7 @@ from mmmoca.engine.config_check import RUN_KEYS, unread_variables
 from mmmoca.engine.copies import copies
 from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
+from mmmoca.engine.settings import unwritten_settings
 
 from ..helpers.images import CONFIGS
 from ..helpers.runs import NO_VALIDATION
@@ -197,6 +198,15 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     whole = file.with_suffix('.json')
     whole.write_text(json.dumps({'_base_': str(file), **nested(key, 5)}))
     assert read_run(whole).train_dataloader.batch_size == 5
+
+
+def test_settings_that_a_run_does_not_follow(tmp_path):
+    """MMEngine alone takes it for a variable."""
+    file = tmp_path / 'own.py'
+    file.write_text(f'_base_ = {str(SEGMENTATION)!r}\nepochs = 3\n')
+    assert unwritten_settings(Config.fromfile(file)) == ['epochs=3']
+    assert not unwritten_settings(read_run(file))
+    assert not unwritten_settings(Config.fromfile(SEGMENTATION))
 
 
 def test_settings_stand_together(tmp_path):

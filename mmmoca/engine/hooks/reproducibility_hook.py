@@ -16,6 +16,7 @@ from mmmoca.engine.resume_check import (
     images_digest,
     training_settings,
 )
+from mmmoca.engine.settings import unwritten_settings
 from mmmoca.engine.steps import mix_seed
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
@@ -98,7 +99,13 @@ class ReproducibilityHook(Hook):
                 meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
-        """Tell the sampler whether epochs are counted."""
+        """Warn of settings; tell the sampler whether epochs are counted."""
+        if left := unwritten_settings(runner.cfg):
+            runner.logger.warning(
+                f'the run does not follow the settings {listed(left)}: read '
+                'the config by mmmoca.engine.config.read_run, or train it by '
+                'tools/train.py'
+            )
         if not is_training(runner):
             return
         self._seed = runner.seed  # which MMEngine built the sampler with
