@@ -139,7 +139,8 @@ def _validate_without_labels(cfg: Config) -> None:
     hooks = cfg.get('default_hooks') or {}
     checkpoints = hooks.get('checkpoint') or {}
     if 'knn/' in str(checkpoints.get('save_best')):
-        checkpoints.save_best = 'agreement/neighbours'
+        # MMEngine's own hook does not know which way is better.
+        checkpoints.update(save_best='agreement/neighbours', rule='greater')
 
 
 def _leave_out_validation(cfg: Config) -> None:
