@@ -78,15 +78,28 @@ def _import_own(own: dict, folder: str) -> None:
         sys.path.append(folder)
         sys.modules.update(_BESIDE.setdefault(folder, {}))
     before = {*sys.modules}
+    names = own.get('imports') or []
     try:
         import_modules_from_strings(**own)
     except ImportError as error:
         text = f'custom_imports: {error}: {error.__context__}'
         raise ImportError(text) from error
+    for name in [names] if isinstance(names, str) else names:
+        _check_origin(name.split('.')[0], folder)
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], '__file__', None) or ''
         if folder in _BESIDE and file.startswith(os.path.join(folder, '')):
             _BESIDE[folder][name] = sys.modules[name]
+
+
+def _check_origin(name: str, folder: str) -> None:
+    """Refuse another module than the one beside the config."""
+    found = getattr(sys.modules.get(name), '__file__', None)
+    for own in (Path(folder, f'{name}.py'), Path(folder, name, '__init__.py')):
+        if own.is_file() and found and not own.samefile(found):
+            raise ImportError(
+                f'custom_imports: {name} is {found}, not {own}: rename yours'
+            )
 
 
 def leave_out_hooks(cfg: Config) -> None:

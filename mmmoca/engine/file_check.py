@@ -23,6 +23,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
+        ValueError: If a folder is none, such as a list of them.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
@@ -35,7 +36,10 @@ def check_paths(cfg: Config, *stages: str) -> None:
         if not part.get('data_root'):  # of a loop, for all its sets
             key = f'{stage}_dataloader.dataset'
             part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
-        root = os.fspath(part.get('data_root') or '')
+        root = part.get('data_root') or ''
+        if not isinstance(root, str | os.PathLike):
+            raise ValueError(f'{key}.data_root={root!r}: must be one folder')
+        root = os.fspath(root)
         local = '://' not in root and not root.endswith('.tar')
         ours = str(part.get('type')).startswith('mmmoca.')
         if ours and local and not Path(root).expanduser().is_dir():

@@ -71,7 +71,7 @@ def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
     """Return the loaders of these loops by what they are for: 'val bank'."""
     found = {}
     for role in ('train', 'val', 'test'):
-        loop = vars(runner)[f'_{role}_loop']
+        loop = vars(runner).get(f'_{role}_loop')  # not yet, after an error
         if isinstance(loop, BaseLoop):
             for name, part in vars(loop).items():
                 if isinstance(part, DataLoader):

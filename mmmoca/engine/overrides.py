@@ -122,8 +122,9 @@ def _roots(cfg: Config) -> dict[str, list[str]]:
     for stage in ('train', 'val', 'test'):
         for name, loader in stage_loaders(cfg, stage).items():
             parts = member_configs(loader.get('dataset') or {})
-            roots = dict.fromkeys(part.get('data_root') for part in parts)
-            found[name] = [root for root in roots if root is not None]
+            roots = [part.get('data_root') for part in parts]
+            known = (f'{root}' for root in roots if root is not None)
+            found[name] = [*dict.fromkeys(known)]
     return found
 
 

@@ -45,11 +45,14 @@ class RunSize(NamedTuple):
         images (int): N, of the training set.
         batch (int): B, images of an optimiser step.
         steps (int): S, optimiser steps.
+        missing (int): Images that the last step lacks, as it may have fewer
+            micro-batches.
     """
 
     images: int
     batch: int
     steps: int
+    missing: int = 0
 
 
 def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
@@ -82,7 +85,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     # noise outlives the warm-up. Each new word is of another image, and their
     # number divides K.
     wanted = max(4, words / warmup)
-    fitting = [n for n in range(1, run.batch + 1) if words % n == 0]
+    most = run.batch - run.missing
+    fitting = [n for n in range(1, most + 1) if words % n == 0]
     new_words = min((n for n in fitting if n >= wanted), default=fitting[-1])
     return {LR: lr, MOMENTUM: momentum, WORDS: words, NEW_WORDS: new_words}
 
@@ -289,11 +293,12 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
         ValueError: If the run has no step.
     """
     images = len(training_set(cfg)) if images is None else images
-    batch = global_batch_size(cfg)
-    steps = count_iterations(cfg, images) // count_micro_batches(cfg)
+    batch, micro = global_batch_size(cfg), count_micro_batches(cfg)
+    iterations = count_iterations(cfg, images)
+    steps = iterations // micro
     if not steps:
         raise ValueError(
             f'{images} images fill no step of {batch}: lower '
             'train_dataloader.batch_size'
         )
-    return RunSize(images, batch, steps)
+    return RunSize(images, batch, steps, -iterations % micro * batch // micro)

@@ -379,6 +379,9 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
         if isinstance(names, str):
             return [line for line in read_lines(names) if line.strip()]
         return names
+    text = kinds <= {str, type(None)}
+    if text and not isinstance(value, str | os.PathLike | None):
+        raise ValueError(f'{key}={value!r} must be one text')
     number = Real if float in kinds else Integral
     parts = value if isinstance(value, (list, tuple)) else [value]
     right = all(

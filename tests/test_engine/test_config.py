@@ -505,6 +505,12 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
             f'{tmp_path}/{name}',
         ]
         assert parts.setdefault(name, part) is part  # registered once
+    # A name that another package has.
+    (tmp_path / 'b' / 'json.py').touch()
+    own = tmp_path / 'b' / 'own.py'
+    own.write_text(own.read_text().replace("'own_part'", "'json'"))
+    with pytest.raises(ImportError, match='rename'):
+        read_run(own)
     sys.path.pop()
     del sys.modules['own_part'], sys.modules['own_help']
 

@@ -93,6 +93,8 @@ def test_a_run_after_a_refused_one_of_its_name(root):
     kind = dict(runner_type='mmmoca.ConsoleRunner', experiment_name='same')
     with pytest.raises(ValueError, match='tap_layer'):
         demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
+    with pytest.raises(ValueError, match='val_evaluator'):  # MMEngine's own
+        demo_runner(root, 'half', **kind, val_evaluator=None)
     runner = demo_runner(root, 'other', **kind)
     assert len([*Path(runner.log_dir).rglob('*.*')]) == 2  # log and config
     broken = mock.patch.object(CodebookHook, 'after_train_iter', None)

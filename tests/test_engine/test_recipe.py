@@ -93,6 +93,11 @@ def test_steps_of_an_epoch(root, monkeypatch):
     assert run_size(cfg) == RunSize(images=58, batch=56, steps=4)
     cfg.train_cfg = dict(max_iters=9)
     assert run_size(cfg).steps == 9
+    # The last step has one of four micro-batches, so few new words.
+    cfg.optim_wrapper.accumulative_counts = 4
+    run = run_size(cfg)
+    assert run == RunSize(images=58, batch=224, steps=2, missing=168)
+    assert recipe_numbers(run)['model.codebook.num_new_words'] <= 56
 
 
 def test_what_is_not_auto_stays(root):

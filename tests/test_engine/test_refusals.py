@@ -171,6 +171,8 @@ REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
+    (read, (MASKS,), dict(data_root=['a', 'b']), BAD, 'data_root'),
+    (paths, ('train',), {PLACE: ['a', 'b']}, BAD, PLACE),
     (read, (RECIPE, 'arch=s'), {}, BAD, 'model.backbone.arch'),
     (read, ('left.py',), dict(knn_root='mine'), BAD, 'knn_root'),
     (read, (RECIPE,), dict(data_root='mine'), BAD, 'data_root'),
