@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mmmoca.messages import listed
 
 from ..coco_entries import are_finite
@@ -30,7 +32,7 @@ class BoxFacts:
         }
         self.left_out: dict[str, list[int]] = defaultdict(list)
         self._seen: set[tuple] = set()
-        self._compared = 0  # polygons
+        self._compared = 0  # masks
 
     def take(self, one: dict, size: tuple[int, int], name: str | None) -> bool:
         """Count an object.
@@ -74,9 +76,10 @@ class BoxFacts:
             counts['small'] += width * height < SMALL
             counts['beyond the image'] += max(right, bottom, -x, -y) > 1
             counts['twice'] += key in self._seen
-            if polygons and not crowd and self._compared < MOST_POLYGONS:
+            outline = polygons or _corners(one.get('segmentation'), size[0])
+            if outline and not crowd and self._compared < MOST_POLYGONS:
                 self._compared += 1
-                counts['unlike their mask'] += _differ(one['bbox'], polygons)
+                counts['unlike their mask'] += _differ(one['bbox'], outline)
             self._seen.add(key)
             return True
         self.left_out[why].append(one['id'])
@@ -120,7 +123,7 @@ class BoxFacts:
         if found['unlike their mask'] > 0.05 * self._compared:
             lines.append(
                 f'{found["unlike their mask"]} of {self._compared} boxes of '
-                f'{file} do not enclose the polygons of their masks'
+                f'{file} do not enclose their masks'
             )
         if found['twice']:
             lines.append(f'{found["twice"]} boxes of {file} are there twice')
@@ -184,6 +187,22 @@ def _polygons(mask: object) -> list[list[float]] | None:
         for part in mask
         if are_finite(part) and len(part) > 5 and len(part) % 2 == 0
     ]
+
+
+def _corners(mask: object, height: int) -> list[list[float]] | None:
+    """Return two corners around an RLE of plain counts, if it is one."""
+    counts = mask.get('counts') if isinstance(mask, dict) else None
+    if not isinstance(counts, list) or not are_finite(counts):
+        return None
+    ends = np.cumsum(counts)  # of runs of 0 and 1 in turns, column by column
+    starts, stops = ends[:-1:2], ends[1::2]
+    starts, lasts = starts[stops > starts], stops[stops > starts] - 1
+    if not len(starts):
+        return None
+    spans = (starts // height != lasts // height).any()
+    top, bottom = (starts % height).min(), (lasts % height).max() + 1
+    top, bottom = (0, height) if spans else (top, bottom)
+    return [[starts[0] // height, top, lasts[-1] // height + 1, bottom]]
 
 
 def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
