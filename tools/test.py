@@ -3,8 +3,6 @@
 
 import argparse
 
-from mmengine.config import Config
-
 from _arguments import add_common_arguments, run_program
 
 
@@ -41,37 +39,6 @@ def check_out(args: argparse.Namespace) -> None:
         raise ValueError(f'--out {args.out} must end in {", ".join(suffixes)}')
 
 
-def augment(cfg: Config) -> None:
-    """Let a test average over augmented copies of each image.
-
-    Args:
-        cfg (Config): Its ``tta_pipeline`` and ``tta_model`` say how. For a
-            classifier without them, they are as in mmpretrain's tool.
-
-    Raises:
-        ValueError: If the config has none.
-    """
-    from mmmoca.config_parts import short_name
-
-    dataset = cfg.test_dataloader.dataset
-    classifies = short_name(cfg.model) == 'ImageClassifier'
-    usual_loop = 'type' not in cfg.test_cfg  # no frozen protocol
-    if 'tta_pipeline' not in cfg and classifies and usual_loop:
-        *steps, pack = dataset.pipeline
-        flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]
-        both = dict(type='TestTimeAug', transforms=[flips, [pack]])
-        cfg.tta_pipeline = [*steps, both]
-        cfg.tta_model = dict(type='AverageClsScoreTTA')
-    if not cfg.get('tta_pipeline') or not cfg.get('tta_model'):
-        raise ValueError(
-            '--tta needs tta_pipeline and tta_model in the config, see '
-            'TestTimeAug of mmcv'
-        )
-    dataset.pipeline = cfg.tta_pipeline
-    hook = dict(type='PrepareTTAHook', tta_cfg=cfg.tta_model)
-    cfg.custom_hooks = [*cfg.get('custom_hooks', []), hook]
-
-
 def test(args: argparse.Namespace) -> None:
     """Test, and write what --out asks for.
 
@@ -80,6 +47,7 @@ def test(args: argparse.Namespace) -> None:
     """
     check_out(args)
     from mmmoca.engine.config import read_run
+    from mmmoca.engine.tta import augment_test
 
     cfg = read_run(
         args.config,
@@ -90,7 +58,7 @@ def test(args: argparse.Namespace) -> None:
         checkpoint=args.checkpoint,
     )
     if args.tta:
-        augment(cfg)
+        augment_test(cfg)
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults

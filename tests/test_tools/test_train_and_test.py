@@ -16,6 +16,7 @@ from mmpretrain.registry import DATASETS, MODELS
 from mmmoca import requirements
 from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
 from mmmoca.engine.config import read_run
+from mmmoca.engine.tta import augment_test
 
 from ..helpers.distributed import run_processes
 from ..helpers.images import CONFIGS, DEMO_CONFIG
@@ -101,7 +102,7 @@ def test_what_a_run_starts_from(root, tmp_path, monkeypatch):
             chosen(init='a.pth', **other)
 
 
-def test_scores_of_flips_are_averaged(tool, workspace, tmp_path):
+def test_scores_of_flips_are_averaged(workspace, tmp_path):
     config = CONFIGS / 'demo' / 'finetune_vit-tiny_textures.py'
     data, file = f'data_root={workspace}/data/imagenet', tmp_path / 'a.pth'
     cfg = read_run(config, [data])
@@ -119,7 +120,7 @@ def test_scores_of_flips_are_averaged(tool, workspace, tmp_path):
         torch.testing.assert_close(found['pred_score'], scores)
     bare = 'segmentation/segmenter_vit-tiny_mask_shapes.py'
     with pytest.raises(ValueError, match='tta_pipeline'):
-        tool('test').augment(read_run(CONFIGS / bare))
+        augment_test(read_run(CONFIGS / bare))
 
 
 @pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
