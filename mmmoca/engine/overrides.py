@@ -90,7 +90,12 @@ def _kept(
         for key in set().union(*written.values())
         if _is_plain(value := _held(before, key))
     }
-    nearest = {name: file for file in files for name in file.variables}
+    nearest = {}
+    for file in files:
+        # Without bases nothing tells which branches of its code were run.
+        run = {key.partition('.')[0] for key in written[file.name]}
+        names = file.variables & run if file.bases else file.variables
+        nearest |= dict.fromkeys(names, file)
     # The files that each change of a value comes from, None for an option.
     changes: dict[str, set] = defaultdict(set)
     for name, value in (inherited | given).items():

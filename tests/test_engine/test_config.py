@@ -180,6 +180,8 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
           'batch_size=7)\nfinally:\n    pass'], 7),
         (['batch_size = 7',
           'if False:\n    train_dataloader = dict(batch_size=2)'], 7),
+        (['batch_size = 2', 'train_dataloader = dict(batch_size=7)',
+          'if False:\n    batch_size = 3'], 7),
         # The number that the template has, too.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=8)'], 8),
     ],
