@@ -19,8 +19,8 @@ NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
 TURNED = 'turned by EXIF'
-# The tags that are read; others may be as long as the file.
 _GDAL_NODATA = 42113
+# The tags that are read; others may be as long as the file.
 _TAGS = {
     Tag.NewSubfileType,
     Tag.ImageWidth,

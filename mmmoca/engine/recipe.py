@@ -17,12 +17,14 @@ from mmengine.registry import DATASETS, init_default_scope
 
 from mmmoca.checkpoints import local_file, read_checkpoint
 from mmmoca.checkpoints.run_folder import newest_checkpoint
+from mmmoca.config_parts import short_name
 
 from .build_errors import explained
 from .config_check import unread_variables
 from .console import without_idle_warnings
 from .options import place
 from .processes import on_main_process, started_processes
+from .steps import fewest_images
 
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'
@@ -45,8 +47,8 @@ class RunSize(NamedTuple):
         images (int): N, of the training set.
         batch (int): B, images of an optimiser step.
         steps (int): S, optimiser steps.
-        missing (int): Images that the last step lacks, as it may have fewer
-            micro-batches.
+        missing (int): Images that the smallest step lacks, see
+            :func:`~mmmoca.engine.steps.fewest_images`.
     """
 
     images: int
@@ -301,4 +303,13 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
             f'{images} images fill no step of {batch}: lower '
             'train_dataloader.batch_size'
         )
-    return RunSize(images, batch, steps, -iterations % micro * batch // micro)
+    loader = cfg.train_dataloader
+    sampler = loader.get('sampler') or {}
+    endless = (
+        sampler.get('infinite') or short_name(sampler) == 'InfiniteSampler'
+    )
+    keeps_rest = not (loader.get('drop_last') or endless)
+    fewest = fewest_images(
+        images, batch // micro, iterations, micro, keeps_rest
+    )
+    return RunSize(images, batch, steps, batch - fewest)

@@ -17,6 +17,33 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def fewest_images(
+    images: int,
+    batch: int,
+    iterations: int,
+    micro_batches: int,
+    keeps_rest: bool,
+) -> int:
+    """Count the images of a run's smallest optimiser step.
+
+    The last step may have fewer micro-batches, and any step may take the last
+    batch of an epoch, which is not full, once an epoch.
+
+    Args:
+        images (int): Of the training set.
+        batch (int): Images of an iteration, of all processes.
+        iterations (int): Of the run.
+        micro_batches (int): Iterations of a step.
+        keeps_rest (bool): Whether the last batch of an epoch is kept.
+    """
+    count = iterations % micro_batches or micro_batches
+    fewest = count * batch
+    if keeps_rest:
+        epochs = -(-count // -(-images // batch))
+        fewest -= epochs * (-images % batch)
+    return fewest
+
+
 def log_interval(runner: Runner) -> int:
     """Steps from one log line to the next, of the most frequent logger."""
     return min(

@@ -98,6 +98,9 @@ def test_steps_of_an_epoch(root, monkeypatch):
     run = run_size(cfg)
     assert run == RunSize(images=58, batch=224, steps=2, missing=168)
     assert recipe_numbers(run)['model.codebook.num_new_words'] <= 56
+    # Two of 58 images are left for the last batch of an epoch.
+    cfg = own_config(root, **options | {'batch_size': 56})
+    assert run_size(cfg).missing == 54
 
 
 def test_what_is_not_auto_stays(root):

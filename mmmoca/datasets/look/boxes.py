@@ -76,10 +76,11 @@ class BoxFacts:
             counts['small'] += width * height < SMALL
             counts['beyond the image'] += max(right, bottom, -x, -y) > 1
             counts['twice'] += key in self._seen
-            outline = polygons or _corners(one.get('segmentation'), size[0])
-            if outline and not crowd and self._compared < MOST_POLYGONS:
-                self._compared += 1
-                counts['unlike their mask'] += _differ(one['bbox'], outline)
+            if not crowd and self._compared < MOST_POLYGONS:
+                mask = polygons or _corners(one.get('segmentation'), size[0])
+                self._compared += bool(mask)
+                wrong = bool(mask) and _differ(one['bbox'], mask)
+                counts['unlike their mask'] += wrong
             self._seen.add(key)
             return True
         self.left_out[why].append(one['id'])

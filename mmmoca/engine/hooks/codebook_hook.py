@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmmoca.engine.mmengine import micro_batches
 from mmmoca.engine.steps import (
+    fewest_images,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -68,14 +69,14 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
-        _check_images_of_a_step(
+        fewest = fewest_images(
             len(loader.dataset),
             batch,
             runner.max_iters,
             micro_batches(runner.optim_wrapper),
             not (loader.batch_sampler.drop_last or endless),
-            needed,
         )
+        _check_images_of_a_step(fewest, batch, needed)
 
     def after_train_iter(
         self, runner: Runner, *_, outputs: dict, **__
@@ -124,35 +125,17 @@ def _global_mean(values: Iterable[Tensor]) -> Tensor:
     return mean
 
 
-def _check_images_of_a_step(
-    images: int,
-    batch: int,
-    iterations: int,
-    micro_batches: int,
-    keeps_rest: bool,
-    needed: int,
-) -> None:
+def _check_images_of_a_step(fewest: int, batch: int, needed: int) -> None:
     """Check that each optimiser step has enough images for new words.
 
-    The last step may have fewer micro-batches, and any step may take the last
-    batch of an epoch, which is not full, once an epoch.
-
     Args:
-        images (int): Of the training set.
+        fewest (int): Images of the smallest step.
         batch (int): Images of an iteration, of all processes.
-        iterations (int): Of the run.
-        micro_batches (int): Iterations of a step.
-        keeps_rest (bool): Whether the last batch of an epoch is kept.
         needed (int): K_new.
 
     Raises:
         ValueError: If a step can have fewer.
     """
-    count = iterations % micro_batches or micro_batches
-    fewest = count * batch
-    if keeps_rest:
-        epochs = -(-count // -(-images // batch))
-        fewest -= epochs * (-images % batch)
     if fewest >= needed:
         return
     remedy = 'take a larger batch, or fewer new words'
