@@ -104,16 +104,8 @@ def evaluate(
             has too few images.
     """
     preset = preset or encoder.preset
-    images = [
-        image_set(os.path.join(data_root, split), encoder.pipeline, True)
-        for split in ('train', 'val')
-    ]
-    classes, others = (part.metainfo['classes'] for part in images)
-    if classes != others or len(classes) < 2:
-        raise ValueError(
-            f'{data_root} needs the same two classes or more, a folder each, '
-            'in train/ and val/'
-        )
+    images = [*labelled_sets(encoder, data_root).values()]
+    classes = images[0].metainfo['classes']
     draws = shots, percent, sets, seed
     subsets = _subsets(images[0], *draws) if 'lowshot' in protocols else {}
     found = [_features(encoder, part, cache, num_workers) for part in images]
@@ -143,6 +135,37 @@ def evaluate(
         lowshot.process(None, low_shot_predictions(train, val, subsets, **fit))
         result['lowshot'] = _by_subset(subsets, lowshot.results)
     return result
+
+
+def labelled_sets(
+    encoder: Encoder, data_root: str | os.PathLike
+) -> dict[str, ImageSet]:
+    """Find the images that :func:`evaluate` learns from and tests.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        data_root (str | os.PathLike): Folder with ``train`` and ``val``.
+
+    Returns:
+        dict[str, ImageSet]: Of 'train' and 'val'.
+
+    Raises:
+        OSError: If there are no images.
+        ValueError: If the sets have different classes, or only one.
+    """
+    sets = {
+        split: image_set(
+            os.path.join(data_root, split), encoder.pipeline, True
+        )
+        for split in ('train', 'val')
+    }
+    classes, others = (part.metainfo['classes'] for part in sets.values())
+    if classes != others or len(classes) < 2:
+        raise ValueError(
+            f'{data_root} needs the same two classes or more, a folder each, '
+            'in train/ and val/'
+        )
+    return sets
 
 
 @callers_numbers()

@@ -289,11 +289,13 @@ def test_bad_files_are_one_line_and_leave_nothing(
 
 @pytest.mark.slow
 def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
-    """The result is that of folders without them."""
+    """The result is that of folders without them; copies are said."""
     options = '--protocols', 'knn', 'lowshot', '--shots', '2'
     tables = []
     for name in ('damaged', 'without'):
         folder = shutil.copytree(files / 'digits', tmp_path / name)
+        known = sorted((folder / 'train').glob('*/*.png'))[0]
+        shutil.copy(known, folder / 'val' / known.parent.name / 'copy.png')
         for split in ('train', 'val'):
             path = sorted((folder / split).glob('*/*.png'))[7]
             path.write_text('none') if name == 'damaged' else path.unlink()
@@ -302,7 +304,8 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     damaged, without = tables
     assert (damaged.pop('unreadable'), without.pop('unreadable')) == (2, 0)
     assert damaged == without
-    assert 'read: 2' in (tmp_path / 'out_damaged/compare.md').read_text()
+    table = (tmp_path / 'out_damaged' / 'compare.md').read_text()
+    assert 'read: 2' in table and '- val: 1 images are among' in table
 
 
 def test_an_earlier_table_is_kept(compare, tmp_path):

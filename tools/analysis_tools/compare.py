@@ -226,17 +226,18 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
     return columns
 
 
-def comparison_table(results: list[dict]) -> str:
+def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
     """Write a table: one row a checkpoint, one column a protocol.
 
     Args:
         results (list[dict]): For each checkpoint its ``name``, ``settings``,
             and what :func:`mmmoca.apis.comparison.evaluate` and
             :func:`mmmoca.apis.dense_comparison.evaluate_masks` gave.
+        odd (Sequence[str]): What stands out in the images.
 
     Returns:
         str: Accuracies and mIoU in percent. A list below the table says which
-        features they are of.
+        features they are of, and what stands out in the images.
     """
     from mmmoca.evaluation.report import render_table
     from mmmoca.messages import printable
@@ -264,6 +265,7 @@ def comparison_table(results: list[dict]) -> str:
             notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):
             notes += f'- images left out that cannot be read: {number}\n'
+    notes += ''.join(f'- {line}\n' for line in odd)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'
 
@@ -286,12 +288,17 @@ def compare(args: argparse.Namespace) -> None:
     """
     complete_arguments(args)
     import_stack()
-    from mmmoca.apis.comparison import evaluate, evaluate_unlabelled
+    from mmmoca.apis.comparison import (
+        evaluate,
+        evaluate_unlabelled,
+        labelled_sets,
+    )
     from mmmoca.apis.dense_comparison import evaluate_masks
+    from mmmoca.datasets.look import look_at
     from mmmoca.files import write_figure, write_json, write_text
     from mmmoca.visualization.bars import draw_bars
 
-    results = []
+    results, odd = [], []
     for name, entry in zip(args.names, args.checkpoints):
         encoder, preset = load_encoder(entry, args)
         used = {k: encoder.metainfo[k] for k in ('layout', 'which')}
@@ -306,6 +313,9 @@ def compare(args: argparse.Namespace) -> None:
             options = {name: getattr(args, name) for name in OF_IMAGES}
             options |= common | dict(preset=preset)
             result |= evaluate(encoder, args.data_root, cache, **options)
+            if not results:  # once for all encoders
+                sets = labelled_sets(encoder, args.data_root)
+                odd = look_at(sets, pixels=0).odd
         if args.images is not None:
             options = dict(preset=preset, num_workers=args.num_workers)
             found = evaluate_unlabelled(
@@ -317,7 +327,7 @@ def compare(args: argparse.Namespace) -> None:
             options = common | dict(bank_size=args.bank_size)
             result |= evaluate_masks(encoder, args.masks, cache, **options)
         results.append(result)
-    table = comparison_table(results)
+    table = comparison_table(results, odd)
     names = 'data_root', 'images', 'masks', 'which', 'seed'
     settings = {name: getattr(args, name) for name in names}
     keep_earlier(args.out_dir)
