@@ -41,9 +41,18 @@ class _Registry(Registry):
         return found
 
 
-def _child(
+def child_of(
     parent: Registry, location: str = 'mmmoca.engine.parts'
 ) -> Registry:
+    """Register a child of this scope.
+
+    Args:
+        parent (Registry): That of MMEngine or of mmpretrain.
+        location (str): The module that has its classes.
+
+    Returns:
+        Registry: The child.
+    """
     # MMEngine warns of a registry without a child in the scope, and of a child
     # without locations. Importing `mmmoca.checkpoints` registers the schemes
     # mmmoca-file:// and so on.
@@ -55,30 +64,30 @@ def _child(
     )
 
 
-MODELS = _child(mmengine.MODELS, 'mmmoca.models')
-MODEL_WRAPPERS = _child(mmengine.MODEL_WRAPPERS, 'mmmoca.models')
-WEIGHT_INITIALIZERS = _child(mmengine.WEIGHT_INITIALIZERS, 'mmmoca.models')
-TASK_UTILS = _child(mmengine.TASK_UTILS, 'mmmoca.models')
+MODELS = child_of(mmengine.MODELS, 'mmmoca.models')
+MODEL_WRAPPERS = child_of(mmengine.MODEL_WRAPPERS, 'mmmoca.models')
+WEIGHT_INITIALIZERS = child_of(mmengine.WEIGHT_INITIALIZERS, 'mmmoca.models')
+TASK_UTILS = child_of(mmengine.TASK_UTILS, 'mmmoca.models')
 
-RUNNERS = _child(mmengine.RUNNERS)
-RUNNER_CONSTRUCTORS = _child(mmengine.RUNNER_CONSTRUCTORS)
-LOOPS = _child(mmengine.LOOPS)
-HOOKS = _child(mmengine.HOOKS)
-LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS)
-STRATEGIES = _child(mmengine.STRATEGIES)
-OPTIMIZERS = _child(mmengine.OPTIMIZERS)
-OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS)
-OPTIM_WRAPPER_CONSTRUCTORS = _child(mmengine.OPTIM_WRAPPER_CONSTRUCTORS)
-PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS)
-INFERENCERS = _child(mmengine.INFERENCERS)
+RUNNERS = child_of(mmengine.RUNNERS)
+RUNNER_CONSTRUCTORS = child_of(mmengine.RUNNER_CONSTRUCTORS)
+LOOPS = child_of(mmengine.LOOPS)
+HOOKS = child_of(mmengine.HOOKS)
+LOG_PROCESSORS = child_of(mmengine.LOG_PROCESSORS)
+STRATEGIES = child_of(mmengine.STRATEGIES)
+OPTIMIZERS = child_of(mmengine.OPTIMIZERS)
+OPTIM_WRAPPERS = child_of(mmengine.OPTIM_WRAPPERS)
+OPTIM_WRAPPER_CONSTRUCTORS = child_of(mmengine.OPTIM_WRAPPER_CONSTRUCTORS)
+PARAM_SCHEDULERS = child_of(mmengine.PARAM_SCHEDULERS)
+INFERENCERS = child_of(mmengine.INFERENCERS)
 
-DATASETS = _child(mmengine.DATASETS, 'mmmoca.datasets')
-DATA_SAMPLERS = _child(mmengine.DATA_SAMPLERS, 'mmmoca.datasets')
-TRANSFORMS = _child(mmengine.TRANSFORMS, 'mmmoca.datasets')
-FUNCTIONS = _child(mmengine.FUNCTIONS, 'mmmoca.datasets')
+DATASETS = child_of(mmengine.DATASETS, 'mmmoca.datasets')
+DATA_SAMPLERS = child_of(mmengine.DATA_SAMPLERS, 'mmmoca.datasets')
+TRANSFORMS = child_of(mmengine.TRANSFORMS, 'mmmoca.datasets')
+FUNCTIONS = child_of(mmengine.FUNCTIONS, 'mmmoca.datasets')
 
-METRICS = _child(mmengine.METRICS, 'mmmoca.evaluation')
-EVALUATOR = _child(mmengine.EVALUATOR, 'mmmoca.evaluation')
+METRICS = child_of(mmengine.METRICS, 'mmmoca.evaluation')
+EVALUATOR = child_of(mmengine.EVALUATOR, 'mmmoca.evaluation')
 
-VISUALIZERS = _child(mmengine.VISUALIZERS, 'mmmoca.evaluation')
-VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.evaluation')
+VISUALIZERS = child_of(mmengine.VISUALIZERS, 'mmmoca.evaluation')
+VISBACKENDS = child_of(mmengine.VISBACKENDS, 'mmmoca.evaluation')

@@ -42,8 +42,9 @@ def read_run(
         options (dict | Sequence[str]): Settings of its template and whole
             keys, which win; or the texts ``KEY=VALUE`` of a command line.
         stages (Sequence[str]): What will be run, of 'train', 'val' and
-            'test': its files are looked for. A training without 'val' has no
-            validation. Without stages the config is only read.
+            'test': its files are looked for. A training without 'val', or
+            with ``val_cfg=None``, has no validation. Without stages the
+            config is only read.
         work_dir (str, optional): Where the run writes. Defaults to the
             config's, or else ``work_dirs/<name of the file>``.
         launcher (str): What started the processes: 'none', 'pytorch',
@@ -94,7 +95,8 @@ def read_run(
     if stages and cfg.get(f'{stages[0]}_cfg') is None:
         raise ValueError(f'{file} has no {stages[0]}_cfg')
     if 'train' in stages:
-        if 'val' not in stages:
+        unwanted = 'val_cfg' in cfg and cfg.val_cfg is None
+        if 'val' not in stages or unwanted:
             _leave_out_validation(cfg)
         _choose_start(cfg, init, resume)
         _choose_arithmetic(cfg, amp, auto_scale_lr)

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import mmmoca.import_mmpretrain  # noqa: F401
+import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
+from mmpretrain.registry import BATCH_AUGMENTS
 
+from ..registry import child_of
 from .assignment_head import AssignmentHead, AssignmentLosses
 from .attentive_head import AttentiveHead
 from .batched_linear_head import BatchedLinearHead
@@ -23,6 +25,9 @@ from .token_features import TokenFeatures
 from .transformer import EncoderLayer
 from .vit import DINOv3ViT, EncodedTokens, MOCAViT, RegisterViT
 from .word_sampler import RandomTokenSampler
+
+# Of mixup and CutMix, in configs that inherit `mmmoca::...`.
+child_of(BATCH_AUGMENTS, 'mmmoca.models')
 
 __all__ = [
     'AssignmentHead',

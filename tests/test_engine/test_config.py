@@ -28,6 +28,7 @@ from ..helpers.tools import install_configs
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 CLASSES = CONFIGS / 'classification/finetune_vit-b16_100e_own-classes.py'
+TINY = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
 DETECTION = (
     CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py'
 )
@@ -470,11 +471,17 @@ def test_settings_and_whole_keys(tmp_path):
     assert read_run(SEGMENTATION, names).model.decode_head.num_classes == 2
 
 
+def test_a_training_without_validation(tmp_path):
+    """Its folder need not exist, and MMEngine wants all three parts None."""
+    options = dict(data_root=str(tmp_path), val_cfg=None)
+    cfg = read_run(TINY, options, stages=['train', 'val'])
+    assert {key: cfg[key] for key in NO_VALIDATION} == NO_VALIDATION
+
+
 def test_a_view_without_a_transform_has_probability_0():
-    tiny = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
-    assert read_run(tiny, ['solarize=0', 'flip=.5'])
+    assert read_run(TINY, ['solarize=0', 'flip=.5'])
     with pytest.raises(ValueError, match='^solarize'):
-        read_run(tiny, ['solarize=.5'])
+        read_run(TINY, ['solarize=.5'])
 
 
 def test_a_file_of_classes(tmp_path):
