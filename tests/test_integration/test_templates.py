@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmmoca.checkpoints import run_record
 from mmmoca.engine.config import read_run
-from mmmoca.engine.settings import SETTINGS
+from mmmoca.engine.templates import SETTINGS
 
 from ..helpers.images import CONFIGS, write_images
 from ..helpers.tools import load_tool, run_tool

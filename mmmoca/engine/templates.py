@@ -1,0 +1,436 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Short settings of the templates, one function for each kind of template.
+
+A config names its function: ``settings = 'own_images'``. The arguments of the
+function are settings on a command line, at the top of a file that inherits the
+config, and in :func:`mmmoca.pretrain`. Each writes the keys that it stands for
+and what follows from it. A setting that is not given changes nothing.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import index
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.utils import to_2tuple
+
+from mmmoca.config_parts import member_configs, short_name, stage_loaders
+from mmmoca.messages import listed
+
+from .options import find_part
+
+# Pixels: both sides, or height and width.
+Size = int | tuple[int, int]
+# The names of classes, or the file that lists them.
+Names = str | Sequence[str]
+# A name or the sizes of a ViT, as mmpretrain's ``arch``.
+Arch = str | dict
+
+
+def own_images(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    knn_root: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    img_size: int | None = None,
+    jitter: float | None = None,
+    grey: float | None = None,
+    blur: float | None = None,
+    flip: float | None = None,
+    solarize: float | None = None,
+) -> None:
+    """Pretraining on one's own images.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): The images.
+        knn_root (str, optional): Labelled images, in ``train/<class>/`` and
+            ``val/<class>/``, for k-NN.
+        epochs (int, optional): Passes over the images.
+        batch_size (int, optional): Of each process.
+        img_size (int, optional): Of a view, in pixels. The border of the bag,
+            the size that images are decoded to, and what is resized before a
+            central crop follow.
+        jitter (float, optional): Probability that the colours of a view
+            change.
+        grey (float, optional): That it becomes grey.
+        blur (float, optional): That it is blurred.
+        flip (float, optional): That it is flipped.
+        solarize (float, optional): That the second view is solarised.
+    """
+    for part in _sets(cfg, 'train'):
+        _write(part, data_root=data_root)
+    loop = cfg.val_cfg or {}
+    _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
+    if cfg.get('test_cfg'):
+        _write(cfg.test_cfg, data_root=knn_root)
+    _write_length(cfg, epochs, batch_size)
+    if img_size is not None:
+        _write_views(cfg, img_size)
+    for key, name, probability in (
+        ('jitter', 'RandomApply', jitter),
+        ('grey', 'RandomGrayscale', grey),
+        ('blur', 'GaussianBlur', blur),
+        ('flip', 'RandomFlip', flip),
+        ('solarize', 'Solarize', solarize),
+    ):
+        if probability is not None:
+            for views in _views(cfg):
+                for view in views[1:] if name == 'Solarize' else views:
+                    _write_probability(view, key, name, probability)
+
+
+def own_classes(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Classification of one's own classes.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): The images, in ``train/<class>/`` and
+            ``val/<class>/``. The number of classes follows.
+        classes (Names, optional): Names of the classes, where their number
+            does not follow: in shards, or on a server. Folders name theirs.
+        img_size (int, optional): In pixels.
+        epochs (int, optional): Passes over the training images.
+        steps (int, optional): Instead of epochs, for a loop that counts them.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    for part in sets:
+        _write(part, data_root=data_root)
+    if 'data_root' in (cfg.get('test_cfg') or {}):
+        _write(cfg.test_cfg, data_root=data_root)
+    for part in (cfg.model.get('head'), cfg.model.get('data_preprocessor')):
+        if 'num_classes' in (part or {}):
+            number = _count(classes, sets[0], data_root)
+            _write(part, num_classes=number)
+    if img_size is not None:
+        cfg.model.backbone.img_size = img_size
+        for part in sets:
+            _resize(part.pipeline, img_size)
+    if epochs is not None and 'max_iters' in (cfg.get('train_cfg') or {}):
+        _count_epochs(cfg)
+    _write_length(cfg, epochs, batch_size, steps)
+    if arch is not None:
+        width, _ = _write_arch(cfg, arch)
+        if 'in_channels' in (cfg.model.get('head') or {}):
+            cfg.model.head.in_channels = width
+
+
+def own_masks(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    crop_size: Size | None = None,
+    scale: Size | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Segmentation of one's own masks.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``images`` and ``masks``.
+        classes (Names, optional): In the order of their indices.
+        crop_size (Size, optional): Multiples of the patch, in pixels.
+        scale (Size, optional): What images are resized to first: the longer
+            side at most, the shorter.
+        epochs (int, optional): Passes over the training images.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    _write_data(sets, data_root, classes)
+    if classes is not None:
+        cfg.model.decode_head.num_classes = len(classes)
+    if crop_size is not None:
+        size = _pair(crop_size)
+        for part in _sets(cfg, 'train'):
+            find_part(part.pipeline, 'RandomCrop').crop_size = size
+        cfg.model.data_preprocessor.size = size
+        cfg.model.backbone.img_size = size
+        cfg.model.test_cfg.crop_size = size
+        cfg.model.test_cfg.stride = tuple(2 * side // 3 for side in size)
+    _write_scale(sets, scale)
+    _write_length(cfg, epochs, batch_size)
+    if arch is not None:
+        width, _ = _write_arch(cfg, arch)
+        _write_channels(cfg.model.decode_head, width)
+
+
+def masks_in_context(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: Size | None = None,
+    bank_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """In-context segmentation of one's own masks.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``images`` and ``masks``.
+        classes (Names, optional): In the order of their indices.
+        img_size (Size, optional): Multiples of the patch, in pixels.
+        bank_size (int, optional): Labelled patches that are kept.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'test')]
+    _write_data(sets, data_root, classes)
+    if img_size is not None:
+        size = _pair(img_size)
+        cfg.model.backbone.img_size = size
+        _write_scale(sets, size[::-1])  # width and height, unlike a crop
+        for part in sets:
+            for step in part.pipeline:
+                if short_name(step) == 'RandomCrop':
+                    step.crop_size = size
+    _write(cfg.test_cfg, bank_size=bank_size)
+    if arch is not None:
+        _write_arch(cfg, arch)
+
+
+def own_boxes(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: Size | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Detection of one's own objects, annotated in COCO's format.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``annotations``, ``train`` and
+            ``val``.
+        classes (Names, optional): Categories of the file, in its order.
+        img_size (Size, optional): The longer side at most and the shorter,
+            in pixels, or one number for both.
+        epochs (int, optional): Passes over the training images.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    _write_data(sets, data_root, classes)
+    if classes is not None:
+        cfg.model.num_classes = len(classes)
+    _write_scale(sets, img_size)
+    _write_length(cfg, epochs, batch_size)
+    if arch is not None:
+        width, depth = _write_arch(cfg, arch)
+        backbone, necks = cfg.model.backbone, cfg.model.neck
+        last = backbone.out_indices[-1] + 1
+        backbone.out_indices = _at_shares(backbone.out_indices, last, depth)
+        for neck in necks[:2]:
+            _write_channels(neck, width)
+        if cfg.get('activation_checkpointing'):
+            cfg.activation_checkpointing = [
+                f'backbone.layers.{layer}' for layer in range(depth)
+            ]
+
+
+SETTINGS: dict[str, Callable] = {
+    function.__name__: function
+    for function in (
+        own_images,
+        own_classes,
+        own_masks,
+        masks_in_context,
+        own_boxes,
+    )
+}
+
+
+def _write(part: ConfigDict | None, **values: Any) -> None:
+    """Write the values that are given."""
+    given = {key: value for key, value in values.items() if value is not None}
+    if given and part is None:
+        raise TypeError('the part of the config that it sets is None')
+    if given:
+        part.update(given)
+
+
+def _write_length(
+    cfg: Config,
+    epochs: int | None,
+    batch_size: int | None,
+    steps: int | None = None,
+) -> None:
+    loop = cfg.get('train_cfg')
+    if steps is not None and (epochs is not None or 'max_iters' not in loop):
+        raise ValueError('give steps to a loop that counts them, else epochs')
+    _write(loop, max_epochs=epochs, max_iters=steps)
+    _write(cfg.get('train_dataloader'), batch_size=batch_size)
+
+
+def _views(cfg: Config) -> list[list[list[ConfigDict]]]:
+    """Return the transforms of both views of each set of pretraining."""
+    return [
+        find_part(part.pipeline, 'MultiView').transforms
+        for part in _sets(cfg, 'train')
+    ]
+
+
+def _write_probability(
+    view: list[ConfigDict], key: str, name: str, probability: float
+) -> None:
+    """Write a transform's probability; 0 is allowed if a view lacks it."""
+    names = [*map(short_name, view)]
+    if not probability and name not in names:
+        return
+    if name not in names:
+        raise ValueError(
+            f'{key}={probability}: the views of this config have no {name} '
+            f'({listed(names, 9)}): leave {key} out, or write the views'
+        )
+    find_part(view, name).prob = probability
+
+
+def _write_views(cfg: Config, img_size: int) -> None:
+    """Write the size of views, in pixels, and what follows from it."""
+    cfg.model.backbone.img_size = img_size
+    # A seventh of the rows on each edge, as the paper's 2 of 14.
+    patch = max(to_2tuple(cfg.model.backbone.patch_size))
+    cfg.model.codebook.border = round(img_size / patch / 7)
+    for part in _sets(cfg, 'train'):
+        for step in part.pipeline:
+            if short_name(step) == 'LoadImage':
+                # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller
+                # than a view.
+                step.reduce_to = math.ceil(img_size / 0.15**0.5)
+    for view in chain.from_iterable(_views(cfg)):
+        find_part(view, 'RandomResizedCrop').scale = img_size
+    for part in _sets(cfg, 'val', 'test'):
+        _resize(part.pipeline, img_size)
+
+
+def _count_epochs(cfg: Config) -> None:
+    """Let a run that counts steps count epochs."""
+    cfg.train_cfg = ConfigDict(type='EpochBasedTrainLoop', val_interval=1)
+    cfg.train_dataloader.sampler.infinite = False
+    cfg.param_scheduler.update(by_epoch=True, convert_to_iter_based=True)
+    cfg.log_processor.by_epoch = True
+    cfg.default_hooks.checkpoint.update(by_epoch=True, interval=1)
+
+
+def _write_data(
+    sets: Sequence[ConfigDict], data_root: str | None, classes: Names | None
+) -> None:
+    for part in sets:
+        _write(part, data_root=data_root)
+        _write(part.setdefault('metainfo', ConfigDict()), classes=classes)
+
+
+def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:
+    for part in sets if scale is not None else ():
+        for step in part.get('pipeline', ()):
+            if short_name(step) in ('RandomResize', 'Resize'):
+                step.scale = _pair(scale)
+
+
+def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
+    """Write the size of the backbone; its channels and layers."""
+    import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
+    from mmpretrain.models.backbones import VisionTransformer
+
+    known = VisionTransformer.arch_zoo
+    if isinstance(arch, dict):
+        arch = {key: n for key, n in arch.items() if key != '_delete_'}
+    elif arch not in known:
+        raise ValueError(
+            f'arch={arch!r}: write one of {listed(known, 99)}; sizes, '
+            'arch = dict(embed_dims=128, ...), go into a config file'
+        )
+    cfg.model.backbone.arch = arch
+    sizes = arch if isinstance(arch, dict) else known[arch]
+    return sizes['embed_dims'], sizes['num_layers']
+
+
+def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
+    """Return layers, from 0, at the same shares of another depth.
+
+    They are distinct if there are as many layers.
+    """
+    found: list[int] = []
+    for number, layer in enumerate(layers):
+        lowest = found[-1] + 1 if found else 0
+        highest = max(0, depth - len(layers) + number)
+        share = (layer + 1) * depth // last - 1
+        found.append(min(max(share, lowest), highest))
+    return found
+
+
+def _write_channels(part: ConfigDict, width: int) -> None:
+    """Write what a part reads of each level, or of the only one."""
+    several = isinstance(part.in_channels, (list, tuple))
+    part.in_channels = [width] * len(part.in_channels) if several else width
+
+
+def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
+    """Let a pipeline give squares of a side, in pixels."""
+    for step in pipeline:
+        name = short_name(step)
+        if name == 'RandomResizedCrop':
+            step.scale = size
+        elif name == 'CenterCrop':
+            step.crop_size = size
+        elif name in ('ResizeEdge', 'ResizeBands'):
+            step.scale = size * 8 // 7  # ImageNet's 256 for 224
+
+
+def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
+    """Yield the configs of the data sets of stages and of their loops."""
+    for stage in stages:
+        for loader in stage_loaders(cfg, stage).values():
+            yield from member_configs(loader.dataset)
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    """Return two sides, in the order given."""
+    return tuple(map(index, to_2tuple(size)))
+
+
+def _count(
+    classes: Names | None, dataset: ConfigDict, data_root: str | None
+) -> int | None:
+    """Count the classes: the given names, or folders on this machine."""
+    root = os.path.expanduser(data_root or dataset.get('data_root') or '')
+    folder = os.path.join(root, dataset.get('data_prefix') or '')
+    from mmmoca.datasets.image_folder import visible_folders
+
+    is_there = os.path.isdir(folder)
+    found = visible_folders(folder) if is_there else []
+    # Lists of images, shards and names of one's own have other orders.
+    metainfo = dataset.get('metainfo') or {}
+    others = dataset.get('ann_file') or metainfo.get('classes')
+    by_folder = str(dataset.type).endswith('ImageFolder') and not others
+    if by_folder and found and classes and [*classes] != found:
+        raise ValueError(
+            f'classes: the folders of {folder} are the classes, '
+            f'{listed(found)}: leave classes out, or rename the folders'
+        )
+    if classes is not None or data_root is None:
+        return classes and len(classes)
+    return len(found) if is_there else None
