@@ -5,6 +5,7 @@ import copy
 import hashlib
 import logging
 import multiprocessing
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.evaluation.presets import Preset
-from mmmoca.messages import listed
+from mmmoca.messages import DataWarning, listed
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
@@ -150,8 +151,9 @@ class Encoder(BaseModel):
             OSError: For an image that cannot be read. It names the file.
                 Also if none of them can be.
             TypeError: If ``images`` is none of these.
-            ValueError: For an unknown feature, images of other channels,
-                features that are not finite, or a batch size below 1.
+            ValueError: For an unknown feature, images of other channels, a
+                tensor of pixels from 0 to 255, features that are not finite,
+                or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
         check_batch_size(batch_size)
@@ -201,6 +203,7 @@ class Encoder(BaseModel):
                 f'a tensor of {images.dtype} is not normalised: give images '
                 'in memory as arrays, (H, W, 3)'
             )
+        self._check_values(images)
         device = self.data_preprocessor.device
         dtype = self.backbone.patch_embed.projection.weight.dtype
         parts = [
@@ -211,6 +214,30 @@ class Encoder(BaseModel):
             k: torch.cat([getattr(part, k) for part in parts]) for k in kinds
         }
         return Embeddings(**kept)
+
+    def _check_values(self, images: Tensor) -> None:
+        """Refuse pixels from 0 to 255, and warn of those from 0 to 1."""
+        normalise = self.data_preprocessor
+        of_bytes = not self.pipeline[0]['type'].endswith('LoadBands')
+        if not (of_bytes and images.numel()):
+            return
+        ends = torch.stack([-normalise.mean, 255 - normalise.mean])
+        # Random numbers and resized images go beyond these, but less far.
+        limit = 5 * (ends / normalise.std).abs().max().item()
+        low, high = (end.item() for end in images.detach().aminmax())
+        advice = 'give images in memory as arrays, uint8, (H, W, 3)'
+        if max(-low, high) > limit:
+            raise ValueError(
+                f'a tensor of values from {low:.4g} to {high:.4g} is not '
+                f'normalised: {advice}'
+            )
+        if low >= 0 and normalise.mean.min() > 0:
+            warnings.warn(
+                'no value of the tensor is below 0: if it is not normalised, '
+                f'{advice}',
+                DataWarning,
+                stacklevel=4,
+            )
 
     def stream(
         self,

@@ -141,6 +141,16 @@ def test_tensors_are_taken_as_normalised(encoder):
     assert images.grad.any()
 
 
+def test_tensors_of_pixels(encoder, recwarn):
+    """Those from 0 to 255 are refused; white images are above 0, too."""
+    images = torch.rand(2, 3, 48, 64)
+    with pytest.raises(ValueError, match='^a tensor'):
+        encoder.embed(255 * images)
+    for number, values in enumerate([images - 0.5, images]):
+        encoder.embed(values)
+        assert len(recwarn) == number
+
+
 @pytest.fixture
 def half_by_default():
     """Types that a caller prefers are not those of an encoder."""
