@@ -131,7 +131,8 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
         tuple[str, Any]: Both; None is held where there is no such key.
 
     Raises:
-        ValueError: If a list has no part of a type, or several.
+        ValueError: If a list has no part of a type, or several, or a number
+            stands where there is no list.
     """
     held, names = cfg, []
     for name in key.split('.'):
@@ -142,6 +143,11 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
                 raise ValueError(f'{key}: {error}') from error
             held = held[number] if number < len(held) else None
             names.append(str(number))
+        elif name.isdecimal() and 'type' in (held or ()):
+            one = '.'.join(names)
+            raise ValueError(
+                f'{key}: {one} is one part, not a list: leave out {name}'
+            )
         else:
             held = held.get(name) if hasattr(held, 'get') else None
             names.append(name)

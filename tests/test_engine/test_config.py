@@ -463,6 +463,8 @@ def test_settings_and_whole_keys(tmp_path):
     assert cfg.model.head.num_classes == 1
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
+    with pytest.raises(ValueError, match='param_scheduler.0.end'):
+        read_run(CONFIG, ['param_scheduler.0.end=3'])  # which is one
     (tmp_path / 'names.txt').write_text('cat\ndog\n\n')
     for names in ('cat', 'cat,dog'):  # as on a command line
         cfg = read_run(SEGMENTATION, {'classes': names})
