@@ -20,6 +20,8 @@ from mmengine import load
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
+from mmmoca.config_parts import short_name
+
 _BASE = '_base_'
 _ENDINGS = '.py', '.json', '.yaml', '.yml'
 
@@ -36,8 +38,9 @@ class ConfigFile(NamedTuple):
             ``_base_``.
         read (frozenset[str]): Those that it reads, of its own and of files
             that it inherits.
-        literals (list[tuple[str, Any]]): Plain values that its text assigns
-            to dotted keys, in branches that are not taken, too.
+        literals (list[tuple[str, Any]]): Values that its text assigns to
+            dotted keys, in branches that are not taken, too, as far as they
+            follow from the text alone.
     """
 
     name: str
@@ -46,6 +49,10 @@ class ConfigFile(NamedTuple):
     variables: frozenset[str]
     read: frozenset[str]
     literals: list[tuple[str, Any]]
+
+
+# What expressions of a config file may call.
+_BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
 
 
 def read_config(file: str | os.PathLike) -> Config:
@@ -167,7 +174,7 @@ def _config_file(
         frozenset({name}.union(*(base.inherited for base in bases))),
         frozenset(key for key, _ in written if '.' not in key) - {_BASE},
         frozenset(read),
-        [pair for key, value in written for pair in _literals(key, value)],
+        [*_literals(written)],
     )
 
 
@@ -184,43 +191,75 @@ def _assignments(
                 several = isinstance(target, ast.Tuple)
                 for part in target.elts if several else [target]:
                     if (key := _dotted(part)) and node.value is not None:
-                        yield key, node.value
+                        yield key, _assigned(node, part)
         # The branches of `if`, `try` and `match`, and the bodies of loops.
         yield from _assignments([*ast.iter_child_nodes(node)])
 
 
-def _literals(key: str, value: ast.expr) -> Iterator[tuple[str, Any]]:
-    """Yield the plain values that an expression writes at a key."""
+def _assigned(node: ast.AST, target: ast.expr) -> ast.expr:
+    """Return the expression that a target has after an assignment."""
+    if isinstance(node, ast.AugAssign):
+        held = ast.parse(ast.unparse(target), mode='eval').body
+        return ast.BinOp(held, node.op, node.value)
+    return node.value
+
+
+def _literals(
+    written: Sequence[tuple[str, ast.expr]],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the values that assignments write, without those of bases."""
+    known: dict[str, Any] = {'__builtins__': _BUILTINS}
+    for key, expression in written:
+        before, name = known.copy(), key.partition('.')[0]
+        known.pop(name, None)
+        for end, part in ((key, expression), *_leaves(key, expression)):
+            code = ast.fix_missing_locations(ast.Expression(part))
+            # Nothing is known of functions, or of what bases hold.
+            with suppress(Exception):
+                value = eval(compile(code, '', 'eval'), before)
+                for inner, plain, in_list in _values({end: value}):
+                    if not in_list:
+                        yield inner, plain
+                if end == name:
+                    known[name] = value
+
+
+def _leaves(key: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the parts of an expression that writes a dict, by their keys."""
     if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
         for keyword in value.keywords:
             if keyword.arg is not None:
-                yield from _literals(f'{key}.{keyword.arg}', keyword.value)
+                yield from _leaves(f'{key}.{keyword.arg}', keyword.value)
     elif isinstance(value, ast.Dict):
         for name, part in zip(value.keys, value.values):
             if isinstance(name, ast.Constant):
-                yield from _literals(f'{key}.{name.value}', part)
+                yield from _leaves(f'{key}.{name.value}', part)
     elif isinstance(value, ast.List) and key.endswith('.datasets'):
         for number, part in enumerate(value.elts):
-            yield from _literals(f'{key}.{number}', part)
+            yield from _leaves(f'{key}.{number}', part)
     else:
-        with suppress(ValueError):
-            yield key, ast.literal_eval(value)
+        yield key, value
 
 
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     """Return the values that each file writes itself.
 
     These are values that differ from those of its bases, however its code
-    computes them, and literals.
+    computes them, and what follows from its text alone.
 
     Args:
         files (Sequence[ConfigFile]): All of a config.
 
     Returns:
-        dict[str, dict[str, Any]]: By the file's name and the dotted key.
-        Lists have no parts, but for lists of data sets.
+        dict[str, dict[str, Any]]: By the file's name and the dotted key, see
+        :func:`.options.place`. Of what a list holds, such as transforms, only
+        values that differ from those of a base.
     """
-    values = {f.name: dict(_values(read_config(f.name))) for f in files}
+    values, inner = {}, set()
+    for file in files:
+        found = [*_values(read_config(file.name))]
+        values[file.name] = {key: value for key, value, _ in found}
+        inner |= {key for key, _, in_list in found if in_list}
     written = {}
     for file in files:
         held = values[file.name]
@@ -228,21 +267,41 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         keys = {key for key, value in literals if held[key] == value}
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            keys |= {k for k, v in held.items() if known.get(k, file) != v}
+            keys |= held.keys() - known.keys() - inner
+            keys |= {k for k in known.keys() & held if held[k] != known[k]}
         written[file.name] = {key: held[key] for key in keys}
     return written
 
 
-def _values(part: Mapping, start: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of the values in a part of a config."""
+def _values(
+    part: Mapping, start: str = '', in_list: bool = False
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the dotted keys of values, the values, and if a list has them.
+
+    The keys of a list are the types that occur in it once, or numbers.
+    """
     for name, value in part.items():
         key = f'{start}{name}'
         if isinstance(value, Mapping):
-            yield from _values(value, f'{key}.')
-        elif name == 'datasets' and isinstance(value, list):
-            yield from _values(dict(enumerate(value)), f'{key}.')
+            yield from _values(value, f'{key}.', in_list)
+        elif not isinstance(value, list | tuple) or is_plain(value):
+            yield key, value, in_list
+        elif name == 'datasets' or not all(
+            isinstance(item, Mapping) for item in value
+        ):
+            parts = dict(enumerate(value))
+            yield from _values(parts, f'{key}.', in_list or name != 'datasets')
         else:
-            yield key, value
+            types = [*map(short_name, value)]
+            once = {t: p for t, p in zip(types, value) if types.count(t) == 1}
+            yield from _values(once, f'{key}.', True)
+
+
+def is_plain(value: Any) -> bool:
+    """Tell values, and lists of them, from parts that settings go into."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return not isinstance(value, Mapping | None)
 
 
 def _dotted(node: ast.expr) -> str | None:

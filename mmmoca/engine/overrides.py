@@ -13,7 +13,7 @@ from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.messages import listed
 
 from .config_check import RUN_KEYS
-from .config_files import ConfigFile, config_files, written_values
+from .config_files import ConfigFile, config_files, is_plain, written_values
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
 from .settings import (
@@ -46,10 +46,10 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
     roots = _roots(cfg)
     if inherited or given:
         # Only settings of files give way to a file's own values.
-        kept = _kept(cfg, inherited, given, files) if inherited else {}
+        kept = _kept(cfg, inherited, given, whole, files) if inherited else {}
         write_settings(cfg, inherited | given)
-        cfg.merge_from_dict(
-            {k: v for k, v in kept.items() if _held(cfg, k) is not None}
+        write_options(
+            cfg, {k: v for k, v in kept.items() if _held(cfg, k) is not None}
         )
         write_options(cfg, whole)
     _check_roots(roots, _roots(cfg))
@@ -78,39 +78,59 @@ def _read(
 
 
 def _kept(
-    cfg: Config, inherited: dict, given: dict, files: list[ConfigFile]
+    cfg: Config,
+    inherited: dict,
+    given: dict,
+    whole: dict,
+    files: list[ConfigFile],
 ) -> dict[str, Any]:
     """Return the values that settings must leave as files have them.
 
-    A file's own values win over settings of files that it inherits.
+    A file's own values win over settings of files that it inherits. A setting
+    that would take the part of such a value away is removed from
+    ``inherited``.
     """
     before, written = cfg.to_dict(), written_values(files)
     own = {
         key: value
         for key in set().union(*written.values())
-        if _is_plain(value := _held(before, key))
+        if is_plain(value := _held(before, key))
     }
-    nearest = {}
-    for file in files:
-        # Without bases nothing tells which branches of its code were run.
-        run = {key.partition('.')[0] for key in written[file.name]}
-        names = file.variables & run if file.bases else file.variables
-        nearest |= dict.fromkeys(names, file)
+    nearest = _last_files(files, written)
     # The files that each change of a value comes from, None for an option.
     changes: dict[str, set] = defaultdict(set)
     for name, value in (inherited | given).items():
         file = None if name in given else nearest.get(name)
         changed = copy.deepcopy(cfg)
         write_settings(changed, {name: value})
-        for key in own:
-            if _held(changed, key) != own[key]:
-                changes[key].add(file and file.name)
+        differ = [key for key in own if _held(changed, key) != own[key]]
+        if file:
+            heirs = [f.name for f in files if file.name in f.inherited]
+            nearer = set(whole).union(*(written[heir] for heir in heirs))
+            if any(_held(changed, key) is None for key in nearer & {*differ}):
+                del inherited[name]
+                continue
+        for key in differ:
+            changes[key].add(file and file.name)
     return {
         key: own[key]
         for key, origins in changes.items()
         for file in files
         if key in written[file.name] and origins <= file.inherited
     }
+
+
+def _last_files(
+    files: list[ConfigFile], written: dict[str, dict[str, Any]]
+) -> dict[str, ConfigFile]:
+    """Return the last file that sets each variable."""
+    found = {}
+    for file in files:
+        # Without bases nothing tells which branches of its code were run.
+        run = {key.partition('.')[0] for key in written[file.name]}
+        names = file.variables & run if file.bases else file.variables
+        found |= dict.fromkeys(names, file)
+    return found
 
 
 def _held(cfg: Any, key: str) -> Any:
@@ -144,13 +164,6 @@ def _check_roots(
                 f'set have several, {listed(roots)}: write each as data_root '
                 'of its part, in a list of dicts, and leave the setting out'
             )
-
-
-def _is_plain(value: Any) -> bool:
-    """Tell values, and lists of them, from parts that settings go into."""
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return not isinstance(value, dict | None)
 
 
 def _check_key(

@@ -185,6 +185,10 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
           'if False:\n    batch_size = 3'], 7),
         # The number that the template has, too.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=8)'], 8),
+        (['batch_size = 2',
+          'one = 4\none += 4\ntrain_dataloader = dict(batch_size=one)'], 8),
+        (['batch_size = 2',
+          'train_dataloader = dict(batch_size={{"$OWN:7"}})'], 7),
     ],
 )  # fmt: skip
 def test_the_nearest_file_wins(tmp_path, texts, expected):
@@ -201,6 +205,36 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     whole = file.with_suffix('.json')
     whole.write_text(json.dumps({'_base_': str(file), **nested(key, 5)}))
     assert read_run(whole).train_dataloader.batch_size == 5
+
+
+@pytest.mark.parametrize(
+    'template, texts, options, expected',
+    [
+        # Values in lists, and parts that a setting would replace.
+        ('segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py',
+         ['crop_size = (256, 256)', 'p = _base_.train_pipeline\n'
+          'p[4].crop_size = (128, 128)\n'
+          'train_dataloader = dict(dataset=dict(pipeline=p))'], {},
+         ('train_dataloader.dataset.pipeline.RandomCrop.crop_size',
+          (128, 128))),
+        ('classification/attentive_vit-b16_own-classes.py',
+         ['epochs = 3', 'train_cfg = dict(max_iters=500)'], {},
+         ('train_cfg.max_iters', 500)),
+        ('classification/attentive_vit-b16_own-classes.py',
+         ['epochs = 3'], {'train_cfg.max_iters': 500},
+         ('train_cfg.max_epochs', None)),
+    ],
+)  # fmt: skip
+def test_nearer_values_take_a_setting_away(
+    tmp_path, template, texts, options, expected
+):
+    base = CONFIGS / template
+    for number, text in enumerate(texts):
+        file = tmp_path / f'{number}.py'
+        file.write_text(f'_base_ = {str(base)!r}\n{text}\n')
+        base = file
+    key, value = expected
+    assert place(read_run(file, options), key)[1] == value
 
 
 def test_settings_that_a_run_does_not_follow(tmp_path):
