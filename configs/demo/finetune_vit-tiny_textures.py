@@ -41,6 +41,7 @@ val_evaluator = dict(topk=(1,))
 test_evaluator = val_evaluator
 
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
+param_scheduler = dict(warmup=0.5)  # of the run
 train_cfg = dict(max_epochs=10)
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)
 default_hooks = dict(logger=dict(interval=10))

@@ -135,10 +135,8 @@ def check_fit(
         if options := _arch_options(vits, record):
             raise CheckpointError(
                 f'{source} has another ViT than the config: write {options}. '
-                'If the config has out_indices of the backbone or '
-                'in_channels of a neck or head, change them, too; if that '
-                'ViT was trained on images of another size, change img_size '
-                'and the crops'
+                'If that ViT was trained on images of another size, change '
+                'img_size and the crops'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
@@ -177,21 +175,28 @@ def _arch_options(
         if arch.items() - vit.arch_settings.items():
             zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
-            options = {'': known[0]} if known else {'._delete_': True}
-            if not known:
+            key = 'model.backbone.arch'
+            if known:
+                setting, whole = f'arch={known[0]}', f'{key}={known[0]}'
+            else:
                 arch['num_heads'] = record.get('num_heads', 'N')
-                options |= {f'.{key}': value for key, value in arch.items()}
-            text = ' '.join(
-                f'model.backbone.arch{key}={v}' for key, v in options.items()
+                sizes = [f'{name}={n}' for name, n in arch.items()]
+                setting = f'arch = dict({", ".join(sizes)}) in a config file'
+                sizes.insert(0, '_delete_=True')
+                whole = ' '.join(f'{key}.{size}' for size in sizes)
+            text = (
+                f'{setting}, where the config has this setting; else {whole}, '
+                'and out_indices of the backbone and in_channels of necks and '
+                'heads'
             )
             rows, columns = saved[PROJECTION].shape[-2:]
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
-                text += f' model.backbone.patch_size={patch}'
+                text += f', model.backbone.patch_size={patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
                 # The paper's 8 of 12.
-                text += f' model.backbone.tap_layer={layers * 2 // 3}'
+                text += f', model.backbone.tap_layer={layers * 2 // 3}'
             return text
     return ''
 

@@ -137,7 +137,7 @@ def _content(name: str) -> str | None:
 def _parsed(name: str, content: str) -> ast.Module:
     """Return a file as code, without the placeholders of MMEngine."""
     if name.endswith('.py'):
-        return ast.parse(re.sub(r'\{\{\s*\$.*?\}\}', '0', content))
+        return ast.parse(content)
     plain = StringIO(re.sub(r'\{\{.*?\}\}', '0', content))
     parts = load(plain, file_format=Path(name).suffix[1:]) or {}
     tree = ast.parse('')

@@ -305,11 +305,12 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
         )
     loader = cfg.train_dataloader
     sampler = loader.get('sampler') or {}
+    left_out = images % started_processes(cfg) * sampler.get('drop_last', 0)
     endless = (
         sampler.get('infinite') or short_name(sampler) == 'InfiniteSampler'
     )
     keeps_rest = not (loader.get('drop_last') or endless)
     fewest = fewest_images(
-        images, batch // micro, iterations, micro, keeps_rest
+        images - left_out, batch // micro, iterations, micro, keeps_rest
     )
     return RunSize(images, batch, steps, batch - fewest)

@@ -57,12 +57,15 @@ class WarmupCosineLR(_ParamScheduler):
         by_epoch: bool = True,
         **kwargs,
     ) -> None:
-        if not 0 <= warmup < max(1, end) or period < 1:
+        if not 0 <= warmup < max(1, end):
             unit = 'epochs' if by_epoch else 'iterations'
             raise ValueError(
-                f'warmup={warmup:g} must be from 0 to below the length of '
-                f'the run, {end} {unit}, and period={period:g} 1 or more'
+                f'a warm-up of {warmup:g} {unit} does not fit into a run of '
+                f'{end}: write warmup=0.05, a share of the run, for the '
+                'param_scheduler'
             )
+        if period < 1:
+            raise ValueError(f'period={period:g} must be 1 or more')
         parts = 1 if by_epoch else micro_batches(optimizer)
         warmup = warmup if warmup >= 1 else warmup * end
         self.warmup = round(warmup / parts)

@@ -1,33 +1,34 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from mmengine.config import Config
 
-from mmmoca.config_parts import short_name
+from mmmoca.config_parts import member_configs, short_name
 
 
 def augment_test(cfg: Config) -> None:
     """Let a test average over augmented copies of each image.
 
     Args:
-        cfg (Config): Its ``tta_pipeline`` and ``tta_model`` say how. For a
-            classifier without them, they are as in mmpretrain's tool.
+        cfg (Config): Its ``tta_pipeline`` and ``tta_model`` say how. What a
+            classifier lacks of them is as in mmpretrain's tool.
 
     Raises:
         ValueError: If the config has none.
     """
-    dataset = cfg.test_dataloader.dataset
+    datasets = [*member_configs(cfg.test_dataloader.dataset)]
     classifies = short_name(cfg.model) == 'ImageClassifier'
     usual_loop = 'type' not in cfg.test_cfg  # no frozen protocol
-    if 'tta_pipeline' not in cfg and classifies and usual_loop:
-        *steps, pack = dataset.pipeline
+    if classifies and usual_loop:
+        *steps, pack = datasets[0].pipeline
         flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]
         both = dict(type='TestTimeAug', transforms=[flips, [pack]])
-        cfg.tta_pipeline = [*steps, both]
-        cfg.tta_model = dict(type='AverageClsScoreTTA')
+        cfg.setdefault('tta_pipeline', [*steps, both])
+        cfg.setdefault('tta_model', dict(type='AverageClsScoreTTA'))
     if not cfg.get('tta_pipeline') or not cfg.get('tta_model'):
         raise ValueError(
             '--tta needs tta_pipeline and tta_model in the config, see '
             'TestTimeAug of mmcv'
         )
-    dataset.pipeline = cfg.tta_pipeline
+    for dataset in datasets:
+        dataset.pipeline = cfg.tta_pipeline
     hook = dict(type='PrepareTTAHook', tta_cfg=cfg.tta_model)
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), hook]

@@ -118,6 +118,13 @@ def test_scores_of_flips_are_averaged(workspace, tmp_path):
             given = model.data_preprocessor(dict(inputs=torch.stack(flips)))
             scores = model(given['inputs']).softmax(-1).mean(0)
         torch.testing.assert_close(found['pred_score'], scores)
+    parts = [cfg.test_dataloader.dataset] * 2
+    cfg.test_dataloader.dataset = dict(type='ConcatDataset', datasets=parts)
+    cfg.tta_model = dict(type='Own')
+    augment_test(cfg)
+    for part in cfg.test_dataloader.dataset.datasets:
+        assert part.pipeline[-1].type == 'TestTimeAug'
+    assert cfg.custom_hooks[-1].tta_cfg == dict(type='Own')
     bare = 'segmentation/segmenter_vit-tiny_mask_shapes.py'
     with pytest.raises(ValueError, match='tta_pipeline'):
         augment_test(read_run(CONFIGS / bare))
