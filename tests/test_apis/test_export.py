@@ -386,7 +386,9 @@ def test_cards_lead_from_a_photo_to_features(export, tmp_path, to):
     folder = export(content, to)
     photo = tmp_path / 'photo.png'
     pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), np.uint8)
-    Image.fromarray(pixels).resize((120, 90)).save(photo)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn, as of a phone
+    Image.fromarray(pixels).resize((120, 90)).save(photo, exif=exif)
     encoder = mmmoca.load(tmp_path / 'in.pth', device='cpu')
     expected = encoder.embed(photo).cls
     code = card_code(folder)

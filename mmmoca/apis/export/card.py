@@ -44,17 +44,19 @@ found = encoder(images)  # found.cls, found.avg, found.patches""",
 _PREPARED = {
     'timm': """\
 import timm
-from PIL import Image
+from PIL import Image, ImageOps
 
 model = timm.create_model('local-dir:FOLDER', pretrained=True).eval()
 settings = timm.data.resolve_model_data_config(model)
-photo = Image.open('photo.jpg').convert('RGB')
+upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
+photo = upright.convert('RGB')
 images = timm.data.create_transform(**settings)(photo)[None]""",
     'transformers': """\
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import AutoImageProcessor
 
-photo = Image.open('photo.jpg').convert('RGB')
+upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
+photo = upright.convert('RGB')
 prepare = AutoImageProcessor.from_pretrained('FOLDER')
 images = prepare(photo, return_tensors='pt').pixel_values""",
     'mmmoca': """\
@@ -67,9 +69,10 @@ found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
 _PREPARED_BY_HAND = """\
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
-photo = Image.open('photo.jpg').convert('RGB')
+upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
+photo = upright.convert('RGB')
 {resize}
 values = (np.asarray(photo, np.float32) - {mean}) / {std}
 images = torch.from_numpy(values.transpose(2, 0, 1)[None]).float()"""
