@@ -189,21 +189,20 @@ class LoadImage(LoadImageFromFile):
         """
         if isinstance(source, bytes) and not source:
             raise _unreadable(name, 'the file is empty')
-        problem = ''
+        problem: object = f'no image that {self.imdecode_backend} knows'
         try:
             header = read_header(source)
         except OSError as error:
             if not isinstance(source, bytes):
                 raise _unreadable(name, error) from error
-            header, problem = _UNKNOWN, f' ({error})'
+            header, problem = _UNKNOWN, error
         self.check_header(source, header, name)
         try:
             img = self.decode(source, header)
         except Exception as error:  # each decoder has errors of its own
             raise _unreadable(name, error) from error
         if img is None:
-            reason = f'damaged or no image that {self.imdecode_backend} knows'
-            raise _unreadable(name, f'it is {reason}{problem}')
+            raise _unreadable(name, problem)
         return self.check(img, header, name), header
 
     def check_header(self, source: Source, header: Header, name: str) -> None:

@@ -29,7 +29,9 @@ def check_paths(cfg: Config, *stages: str) -> None:
     start = os.fspath(cfg.get('load_from') or '')
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
-        raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
+        raise FileNotFoundError(
+            f'load_from: there is no checkpoint {_place(path)}'
+        )
     missing: dict[str, list[str]] = {}
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
@@ -51,5 +53,12 @@ def check_paths(cfg: Config, *stages: str) -> None:
     for root, names in missing.items():
         options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
         raise FileNotFoundError(
-            f'there is no folder {root}: name yours by --cfg-options {options}'
+            f'there is no folder {_place(root)}: name yours by '
+            f'--cfg-options {options}'
         )
+
+
+def _place(path: str) -> str:
+    """Return a path, and for a relative one where it starts."""
+    is_whole = os.path.isabs(os.path.expanduser(path))
+    return path if is_whole else f'{path} (from {os.getcwd()})'

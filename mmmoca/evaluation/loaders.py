@@ -150,17 +150,21 @@ def check_same_classes(
         ValueError: If both have names, and not the same ones in one order.
     """
     if names and others and tuple(names) != tuple(others):
-        differ = [*(set(names) ^ set(others))]
-        number, (one, other) = next(
-            (i, pair)
-            for i, pair in enumerate(zip_longest(names, others))
-            if pair[0] != pair[1]
-        )
+        pairs = (names, others, roles), (others, names, roles[::-1])
+        problems = [
+            f'the {role} images lack the classes {listed(missing)} of the '
+            f'{other} images'
+            for known, lacking, (other, role) in pairs
+            if (missing := [name for name in known if name not in lacking])
+        ]
+        for number, (one, two) in enumerate(zip_longest(names, others)):
+            if not problems and one != two:
+                problems.append(
+                    f'class {number} of the {roles[0]} images is {one!r}, of '
+                    f'the {roles[1]} images {two!r}'
+                )
         raise ValueError(
-            f'{roles[0].capitalize()} ({len(names)}) and {roles[1]} images '
-            f'({len(others)}) must have the same classes in the same order, '
-            f'but class {number} is {one!r} and {other!r}; these differ: '
-            f'{listed(sorted(differ, key=str)) or "order"}. Write the same '
-            'metainfo.classes for both; where folders are the classes, make '
-            'the same ones on both sides, empty ones for absent classes'
+            f'{"; ".join(problems)}: where folders are the classes, make the '
+            'same ones on both sides, empty ones for absent classes; else '
+            'write the same metainfo.classes for both'
         )

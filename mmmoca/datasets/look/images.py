@@ -163,11 +163,11 @@ class ImageFacts:
         }
         return {phrase: number for phrase, number in counts.items() if number}
 
-    def _tried(self, phrase: str) -> str:
-        """Return how many images were looked at for a phrase."""
+    def _share(self, phrase: str, number: int) -> str:
+        """Return how many of the images that were looked at stand out."""
         if phrase != 'unreadable' or self.pixels >= self.headers:
-            return f'{self.headers}'
-        return f'{self.headers} ({self.pixels} decoded)'
+            return f'{number} of {self.headers}'
+        return f'at least {number} of {self.headers} ({self.pixels} decoded)'
 
     def cells(self) -> dict[str, str]:
         """Return what a table shows, by the names of its rows."""
@@ -189,7 +189,7 @@ class ImageFacts:
                 f'{name} {h} x {w}' for name, (h, w) in zip(names, chosen)
             )
         for phrase, number in self.counts().items():
-            found[phrase] = f'{number} of {self._tried(phrase)}'
+            found[phrase] = self._share(phrase, number)
         if self.grey:
             found['grey, stored as colours'] = f'{self.grey} of {self.decoded}'
         if self.classes:
@@ -212,7 +212,7 @@ class ImageFacts:
             elif phrase in self.examples:
                 hints.insert(0, f'such as {self.examples[phrase]}')
             more = f' ({"; ".join(hints)})' if hints else ''
-            lines.append(f'{number} of {self._tried(phrase)} {phrase}{more}')
+            lines.append(f'{self._share(phrase, number)} {phrase}{more}')
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
             lines.append(f'no image of the class {listed(empty)}')
