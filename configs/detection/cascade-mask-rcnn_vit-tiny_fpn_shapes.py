@@ -9,7 +9,7 @@ _base_ = [
     '../_base_/models/vit-tiny.py',
 ]
 
-root = 'data/shapes/'
+data_root = 'data/shapes/'
 max_epochs = 250
 
 model = dict(
@@ -85,19 +85,19 @@ test_pipeline = [
 train_dataloader = dict(
     batch_size=4,
     num_workers=0,
-    dataset=dict(data_root=root, pipeline=train_pipeline),
+    dataset=dict(data_root=data_root, pipeline=train_pipeline),
 )
 val_dataloader = dict(
     num_workers=0,
     dataset=dict(
-        data_root=root,
+        data_root=data_root,
         ann_file='annotations/train.json',
         data_prefix=dict(img='train/'),
         pipeline=test_pipeline,
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(ann_file=root + 'annotations/train.json')
+val_evaluator = dict(ann_file=data_root + 'annotations/train.json')
 test_evaluator = val_evaluator
 
 train_cfg = dict(max_epochs=max_epochs, val_interval=max_epochs // 5)

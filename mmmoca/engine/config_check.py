@@ -120,7 +120,8 @@ def _wrong_images(settings: dict) -> Iterator[str]:
             yield f'model.data_preprocessor: {problem}'
     if _MASKS.search(loader):
         for head in parts_of(model.get('decode_head')):
-            if (number := head.get('num_classes') or 0) > 255:
+            number = head.get('num_classes')
+            if isinstance(number, Real) and number > 255:
                 yield (
                     f'model.decode_head.num_classes={number}: must be at most '
                     '255, as mmseg.LoadAnnotations reads 8 bits, of which 255 '

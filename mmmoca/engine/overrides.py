@@ -66,6 +66,9 @@ def _read(
     given, whole = {}, {}
     as_text = not isinstance(options, dict)
     if as_text:
+        for text in options:
+            if '=' not in text:
+                raise ValueError(f'{text}: write KEY=VALUE')
         options = dict(text.split('=', 1) for text in options)
     for key, value in options.items():
         if key in kinds:

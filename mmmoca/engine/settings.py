@@ -85,7 +85,7 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
         return text
     pair = tuple[int, int] in kinds
     number = float if float in kinds else int
-    parts = text.strip('()[] ').split(',') if pair else [text]
+    parts = text.strip('()[]\'" ').split(',') if pair else [text]
     try:
         numbers = tuple(map(number, parts))
     except ValueError as error:
