@@ -8,19 +8,16 @@ texts.
 import ast
 import os
 import re
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmengine import load
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
-
-from mmmoca.config_parts import short_name
 
 _BASE = '_base_'
 _ENDINGS = '.py', '.json', '.yaml', '.yml'
@@ -38,9 +35,8 @@ class ConfigFile(NamedTuple):
             ``_base_``.
         read (frozenset[str]): Those that it reads, of its own and of files
             that it inherits.
-        literals (list[tuple[str, Any]]): Values that its text assigns to
-            dotted keys, in branches that are not taken, too, as far as they
-            follow from the text alone.
+        assigned (list[tuple[str, ast.expr]]): Dotted keys that its text
+            assigns, in branches that are not taken, too, and what to.
     """
 
     name: str
@@ -48,11 +44,7 @@ class ConfigFile(NamedTuple):
     inherited: frozenset[str]
     variables: frozenset[str]
     read: frozenset[str]
-    literals: list[tuple[str, Any]]
-
-
-# What expressions of a config file may call.
-_BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
+    assigned: list[tuple[str, ast.expr]]
 
 
 def read_config(file: str | os.PathLike) -> Config:
@@ -149,7 +141,7 @@ def _parsed(name: str, content: str) -> ast.Module:
 
 def _count_bases(tree: ast.Module) -> int:
     for node in tree.body:
-        if isinstance(node, ast.Assign) and _dotted(node.targets[0]) == _BASE:
+        if isinstance(node, ast.Assign) and dotted(node.targets[0]) == _BASE:
             code = ast.fix_missing_locations(ast.Expression(node.value))
             value = eval(compile(code, '', 'eval'))  # as MMEngine reads it
             return 1 if isinstance(value, str) else len(value)
@@ -165,16 +157,16 @@ def _config_file(
     read |= {
         node.attr
         for node in nodes
-        if isinstance(node, ast.Attribute) and _dotted(node) == node.attr
+        if isinstance(node, ast.Attribute) and dotted(node) == node.attr
     }
-    written = [*_assignments(tree.body)]
+    assigned = [*_assignments(tree.body)]
     return ConfigFile(
         name,
         tuple(base.name for base in bases),
         frozenset({name}.union(*(base.inherited for base in bases))),
-        frozenset(key for key, _ in written if '.' not in key) - {_BASE},
+        frozenset(key for key, _ in assigned if '.' not in key) - {_BASE},
         frozenset(read),
-        [*_literals(written)],
+        assigned,
     )
 
 
@@ -190,7 +182,7 @@ def _assignments(
             for target in targets:
                 several = isinstance(target, ast.Tuple)
                 for part in target.elts if several else [target]:
-                    if (key := _dotted(part)) and node.value is not None:
+                    if (key := dotted(part)) and node.value is not None:
                         yield key, _assigned(node, part)
         # The branches of `if`, `try` and `match`, and the bodies of loops.
         yield from _assignments([*ast.iter_child_nodes(node)])
@@ -204,107 +196,7 @@ def _assigned(node: ast.AST, target: ast.expr) -> ast.expr:
     return node.value
 
 
-def _literals(
-    written: Sequence[tuple[str, ast.expr]],
-) -> Iterator[tuple[str, Any]]:
-    """Yield the values that assignments write, without those of bases."""
-    known: dict[str, Any] = {'__builtins__': _BUILTINS}
-    for key, expression in written:
-        before, name = known.copy(), key.partition('.')[0]
-        known.pop(name, None)
-        for end, part in ((key, expression), *_leaves(key, expression)):
-            code = ast.fix_missing_locations(ast.Expression(part))
-            # Nothing is known of functions, or of what bases hold.
-            with suppress(Exception):
-                value = eval(compile(code, '', 'eval'), before)
-                for inner, plain, in_list in _values({end: value}):
-                    if not in_list:
-                        yield inner, plain
-                if end == name:
-                    known[name] = value
-
-
-def _leaves(key: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the parts of an expression that writes a dict, by their keys."""
-    if isinstance(value, ast.Call) and _dotted(value.func) == 'dict':
-        for keyword in value.keywords:
-            if keyword.arg is not None:
-                yield from _leaves(f'{key}.{keyword.arg}', keyword.value)
-    elif isinstance(value, ast.Dict):
-        for name, part in zip(value.keys, value.values):
-            if isinstance(name, ast.Constant):
-                yield from _leaves(f'{key}.{name.value}', part)
-    elif isinstance(value, ast.List) and key.endswith('.datasets'):
-        for number, part in enumerate(value.elts):
-            yield from _leaves(f'{key}.{number}', part)
-    else:
-        yield key, value
-
-
-def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
-    """Return the values that each file writes itself.
-
-    These are values that differ from those of its bases, however its code
-    computes them, and what follows from its text alone.
-
-    Args:
-        files (Sequence[ConfigFile]): All of a config.
-
-    Returns:
-        dict[str, dict[str, Any]]: By the file's name and the dotted key, see
-        :func:`.options.place`. Of what a list holds, such as transforms, only
-        values that differ from those of a base.
-    """
-    values, inner = {}, set()
-    for file in files:
-        found = [*_values(read_config(file.name))]
-        values[file.name] = {key: value for key, value, _ in found}
-        inner |= {key for key, _, in_list in found if in_list}
-    written = {}
-    for file in files:
-        held = values[file.name]
-        literals = [pair for pair in file.literals if pair[0] in held]
-        keys = {key for key, value in literals if held[key] == value}
-        if file.bases:
-            known = ChainMap(*(values[name] for name in file.bases))
-            keys |= held.keys() - known.keys() - inner
-            keys |= {k for k in known.keys() & held if held[k] != known[k]}
-        written[file.name] = {key: held[key] for key in keys}
-    return written
-
-
-def _values(
-    part: Mapping, start: str = '', in_list: bool = False
-) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the dotted keys of values, the values, and if a list has them.
-
-    The keys of a list are the types that occur in it once, or numbers.
-    """
-    for name, value in part.items():
-        key = f'{start}{name}'
-        if isinstance(value, Mapping):
-            yield from _values(value, f'{key}.', in_list)
-        elif not isinstance(value, list | tuple) or is_plain(value):
-            yield key, value, in_list
-        elif name == 'datasets' or not all(
-            isinstance(item, Mapping) for item in value
-        ):
-            parts = dict(enumerate(value))
-            yield from _values(parts, f'{key}.', in_list or name != 'datasets')
-        else:
-            types = [*map(short_name, value)]
-            once = {t: p for t, p in zip(types, value) if types.count(t) == 1}
-            yield from _values(once, f'{key}.', True)
-
-
-def is_plain(value: Any) -> bool:
-    """Tell values, and lists of them, from parts that settings go into."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return not isinstance(value, Mapping | None)
-
-
-def _dotted(node: ast.expr) -> str | None:
+def dotted(node: ast.expr) -> str | None:
     """Return the key that a = b, _base_.a.b or a['b'] writes or reads."""
     if isinstance(node, ast.Name):
         return node.id
@@ -316,5 +208,5 @@ def _dotted(node: ast.expr) -> str | None:
         end = f'{node.slice.value}'
     else:
         return None
-    start = _dotted(node.value)
+    start = dotted(node.value)
     return end if start == _BASE else start and f'{start}.{end}'

@@ -13,7 +13,7 @@ from mmmoca.config_parts import member_configs, stage_loaders
 from mmmoca.messages import listed
 
 from .config_check import RUN_KEYS
-from .config_files import ConfigFile, config_files, is_plain, written_values
+from .config_files import ConfigFile, config_files
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
 from .settings import (
@@ -22,6 +22,7 @@ from .settings import (
     settings_of,
     write_settings,
 )
+from .written_values import is_plain, written_values
 
 
 def override(cfg: Config, options: dict | Sequence[str]) -> None:

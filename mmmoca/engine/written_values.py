@@ -1,0 +1,118 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Which values each file of a config writes itself, and which it inherits."""
+
+import ast
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from mmmoca.config_parts import short_name
+
+from .config_files import ConfigFile, dotted, read_config
+
+# What expressions of a config file may call.
+_BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
+
+
+def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
+    """Return the values that each file writes itself.
+
+    These are values that differ from those of its bases, however its code
+    computes them, and what follows from its text alone.
+
+    Args:
+        files (Sequence[ConfigFile]): All of a config.
+
+    Returns:
+        dict[str, dict[str, Any]]: By the file's name and the dotted key, see
+        :func:`.options.place`. Of what a list holds, such as transforms, only
+        values that differ from those of a base.
+    """
+    values, inner = {}, set()
+    for file in files:
+        found = [*_values(read_config(file.name))]
+        values[file.name] = {key: value for key, value, _ in found}
+        inner |= {key for key, _, in_list in found if in_list}
+    written = {}
+    for file in files:
+        held = values[file.name]
+        keys = {
+            key
+            for key, value in _literals(file.assigned)
+            if key in held and held[key] == value
+        }
+        if file.bases:
+            known = ChainMap(*(values[name] for name in file.bases))
+            keys |= held.keys() - known.keys() - inner
+            keys |= {k for k in known.keys() & held if held[k] != known[k]}
+        written[file.name] = {key: held[key] for key in keys}
+    return written
+
+
+def _values(
+    part: Mapping, start: str = '', in_list: bool = False
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the dotted keys of values, the values, and if a list has them.
+
+    The keys of a list are the types that occur in it once, or numbers.
+    """
+    for name, value in part.items():
+        key = f'{start}{name}'
+        if isinstance(value, Mapping):
+            yield from _values(value, f'{key}.', in_list)
+        elif not isinstance(value, list | tuple) or is_plain(value):
+            yield key, value, in_list
+        elif name == 'datasets' or not all(
+            isinstance(item, Mapping) for item in value
+        ):
+            parts = dict(enumerate(value))
+            yield from _values(parts, f'{key}.', in_list or name != 'datasets')
+        else:
+            types = [*map(short_name, value)]
+            once = {t: p for t, p in zip(types, value) if types.count(t) == 1}
+            yield from _values(once, f'{key}.', True)
+
+
+def is_plain(value: Any) -> bool:
+    """Tell values, and lists of them, from parts that settings go into."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return not isinstance(value, Mapping | None)
+
+
+def _literals(
+    assigned: Sequence[tuple[str, ast.expr]],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the values that assignments write, without those of bases."""
+    known: dict[str, Any] = {'__builtins__': _BUILTINS}
+    for key, expression in assigned:
+        before, name = known.copy(), key.partition('.')[0]
+        known.pop(name, None)
+        for end, part in ((key, expression), *_leaves(key, expression)):
+            code = ast.fix_missing_locations(ast.Expression(part))
+            # Nothing is known of functions, or of what bases hold.
+            with suppress(Exception):
+                value = eval(compile(code, '', 'eval'), before)
+                for inner, plain, in_list in _values({end: value}):
+                    if not in_list:
+                        yield inner, plain
+                if end == name:
+                    known[name] = value
+
+
+def _leaves(key: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the parts of an expression that writes a dict, by their keys."""
+    if isinstance(value, ast.Call) and dotted(value.func) == 'dict':
+        for keyword in value.keywords:
+            if keyword.arg is not None:
+                yield from _leaves(f'{key}.{keyword.arg}', keyword.value)
+    elif isinstance(value, ast.Dict):
+        for name, part in zip(value.keys, value.values):
+            if isinstance(name, ast.Constant):
+                yield from _leaves(f'{key}.{name.value}', part)
+    elif isinstance(value, ast.List) and key.endswith('.datasets'):
+        for number, part in enumerate(value.elts):
+            yield from _leaves(f'{key}.{number}', part)
+    else:
+        yield key, value
