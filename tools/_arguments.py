@@ -8,14 +8,18 @@ file is reported before anything is built.
 
 import argparse
 import os
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 # Names the file of a program's status and last line, see `_launch`.
 LAST_LINE = 'MMMOCA_LAST_LINE'
+# Ends the traceback of a worker of a loader, which is the text of an error.
+_WORKERS = re.compile(r'^Caught .*^[\w.]+(?:Error|Exception): ', re.M | re.S)
 _FORMAT = warnings.formatwarning
 
 
@@ -221,7 +225,9 @@ def run_program(
             raise
         if _is_stop(error):
             _end(parser, 130, 'stopped')
-        message = ' '.join(str(error).split()) or _where(error)
+        # Of a loader's worker PyTorch gives a traceback in one text.
+        *_, text = _WORKERS.split(f'{error}')
+        message = ' '.join(text.split()) or _where(error)
         _end(parser, 2, f'error: {message}')
     except SystemExit as end:
         if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
@@ -251,7 +257,9 @@ def _end(parser: argparse.ArgumentParser, status: int, message: str) -> None:
     """End a program with a line, which :mod:`_launch` repeats at its end."""
     line = f'{parser.prog}: {message}\n'
     if file := os.environ.get(LAST_LINE):
-        # It is printed once, and not by each process.
-        Path(file).write_text(f'{status} {line}')
+        # It is printed once, and not by each process: the first one has the
+        # cause, and others lose their connection to it.
+        with suppress(FileExistsError), open(file, 'x') as last:
+            last.write(f'{status} {line}')
         sys.exit(status)
     parser.exit(status, line)

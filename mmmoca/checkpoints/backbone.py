@@ -190,7 +190,9 @@ def find_backbone(
     if location.choice is not None:
         changes.append(location.choice)
     if beside:
-        changes.append(f'{listed(beside)} are from the JSON files beside it')
+        words = dict(num_heads='heads', preprocessing='mean and std')
+        said = ' and '.join(words[key] for key in beside)
+        changes.append(f'its {said} are from the JSON files beside it')
     return Backbone(
         state_dict,
         record.get('layout') or layout_of(location, ignored, scaled),

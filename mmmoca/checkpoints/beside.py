@@ -40,10 +40,15 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     model = _part(config, 'model_args')  # timm's
     kind = f'{config.get("model_type")} {config.get("architecture")}'
     activation = config.get('hidden_act') or model.get('act_layer') or 'gelu'
-    if 'quickgelu' in kind or not f'{activation}'.startswith(('gelu', 'silu')):
+    if 'quickgelu' in kind or not f'{activation}'.startswith('gelu'):
         raise CheckpointError(
             f'the config.json beside {path} is of {kind} with the activation '
-            f'{activation}: only encoders with GELU or SwiGLU can be loaded'
+            f'{activation}: only encoders with GELU can be loaded'
+        )
+    if '_rope_' in kind:
+        raise CheckpointError(
+            f'the config.json beside {path} is of {kind}: of rotary '
+            "positions only DINOv3's can be loaded"
         )
     rotary = config | _part(config, 'rope_parameters')
     theta = rotary.get('rope_theta') or model.get('rope_temperature') or 100

@@ -161,7 +161,7 @@ def normalise(
     scaled = any(name.endswith(tuple(LAYER_SCALE)) for name in state_dict)
     grid, heads = record.get('grid'), record.get('num_heads')
     state = _without_masks(_with_joint_qkv(state_dict, source))
-    if _is_rotary(state, heads):
+    if _is_rotary(state, is_ours=grid is not None):
         state = _with_rotary_parts(state, heads, source)
         changes.append('its positions are rotary ones, as DINOv3 has them')
     if scaled:
@@ -208,16 +208,14 @@ def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def _is_rotary(
-    state_dict: Mapping[str, Tensor], num_heads: int | None
-) -> bool:
+def _is_rotary(state_dict: Mapping[str, Tensor], is_ours: bool) -> bool:
     """Return whether positions are rotary ones, also of files without periods.
 
     timm and transformers do not save the periods. An encoder with registers
     and LayerScale, or one of ours, without added positions is DINOv3's.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
-    dinov3 = bool(num_heads) or state_dict.keys() >= scaled
+    dinov3 = is_ours or state_dict.keys() >= scaled
     without = dinov3 and 'pos_embed' not in state_dict
     return without or 'rotary_periods' in state_dict
 

@@ -24,7 +24,9 @@ TEACHER_CLS = 'teacher.cls_token'
 _ENCODERS = ('backbone', 'teacher')
 
 
-def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
+def load_start(
+    model: nn.Module, file: str | os.PathLike
+) -> tuple[list[str], dict]:
     """Fill a model of pretraining from a file of any known layout.
 
     From a file of MOCA's, the teacher fills the teacher and the student the
@@ -38,8 +40,9 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
         file (str | os.PathLike): The file.
 
     Returns:
-        list[str]: For a log: how many of the names of each part of the model
-        are filled, then what was changed.
+        tuple[list[str], dict]: For a log, how many of the names of each part
+        of the model are filled, then what was changed; and the record of the
+        file, see :func:`.record.file_record`.
 
     Raises:
         CheckpointError: If the model has no teacher or the file no ViT (see
@@ -81,7 +84,8 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     filled = ', '.join(f'{p} {parts[1][p]}/{parts[0][p]}' for p in parts[0])
     source = os.path.basename(file)
     report = f'{source} (layout {teacher.layout}) fills {filled}'
-    return [report, *(f'{source}: {change}' for change in changes)]
+    lines = [report, *(f'{source}: {change}' for change in changes)]
+    return lines, teacher.record
 
 
 def take_backbone(

@@ -115,8 +115,9 @@ class ImageShards(ImageSet):
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
                 f'there is no file {printable(missing[0])} on a disk: set '
-                'data_root to a folder of *.tar (make_shards.py of the tools '
-                'writes some), a file, or a pattern as train-{000..009}.tar'
+                'data_root, with data_prefix, to a folder of *.tar '
+                '(make_shards.py of the tools writes some), a file, or a '
+                'pattern as train-{000..009}.tar'
             )
         return shards
 

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
+import math
 
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
@@ -290,7 +291,7 @@ class LoadImage(LoadImageFromFile):
             raise OSError(
                 f'{self._failed} of the {self._read} images so far could not '
                 f'be read. {error}. Replace the files, or allow it by '
-                f'max_unreadable={share:.2f} of LoadImage'
+                f'max_unreadable={math.ceil(100 * share) / 100} of LoadImage'
             ) from error
         self._say_once('unreadable', path, f'{error}. Skipped')
 

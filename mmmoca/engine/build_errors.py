@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 
 from mmengine import registry
 from mmengine.registry import Registry
@@ -42,7 +43,26 @@ def explained(cfg: dict) -> Iterator[None]:
             ) from error
         if found := _UNKNOWN_CLASS.search(text):
             raise ValueError(unknown_class(cfg, *found.groups())) from error
+        if isinstance(error, TypeError) and (call := _innermost_call(error)):
+            raise TypeError(f'{call}: {text}') from error
         raise
+
+
+def _innermost_call(error: Exception) -> str:
+    """Return the class whose building failed, and its plain arguments."""
+    call, trace = '', error.__traceback__
+    while trace is not None:
+        code, held = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        if code.co_name == '__init__' and 'self' in held:
+            number = code.co_argcount + code.co_kwonlyargcount
+            arguments = ', '.join(
+                f'{name}={held[name]!r}'
+                for name in code.co_varnames[1:number]
+                if isinstance(held.get(name), Real | str | list | tuple)
+            )
+            call = f'{type(held["self"]).__name__}({arguments})'
+        trace = trace.tb_next
+    return call
 
 
 def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:

@@ -12,14 +12,8 @@ from mmengine.utils import import_modules_from_strings
 
 from mmmoca.requirements import import_quietly
 
-_MMENGINE_HOOKS = (
-    'runtime_info',
-    'timer',
-    'sampler_seed',
-    'logger',
-    'param_scheduler',
-    'checkpoint',
-)
+from .config_check import MMENGINE_HOOKS
+
 # Folders of configs, and what was imported from there.
 _BESIDE: dict[str, dict[str, ModuleType]] = {}
 
@@ -112,7 +106,7 @@ def leave_out_hooks(cfg: Config) -> None:
     """
     hooks = cfg.get('default_hooks') or {}
     for name, hook in list(hooks.items()):
-        if hook is None and name not in _MMENGINE_HOOKS:
+        if hook is None and name not in MMENGINE_HOOKS:
             del hooks[name]
 
 

@@ -5,6 +5,7 @@ OpenMMLab's classes accept most arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
 """
 
+import difflib
 import itertools
 import math
 import os
@@ -59,6 +60,15 @@ _KEYS = (
 _OTHER_SCALE = re.compile('LoadBands|ToTensor|Normalize|Rescale')
 _MASKS = re.compile(r"'(mmseg\.)?LoadAnnotations'")
 RUN_KEYS = set(_KEYS.split())
+# Default hooks of MMEngine's Runner, which knows their types.
+MMENGINE_HOOKS = (
+    'runtime_info',
+    'timer',
+    'sampler_seed',
+    'logger',
+    'param_scheduler',
+    'checkpoint',
+)
 
 
 def check_config(cfg: Config) -> None:
@@ -80,6 +90,7 @@ def check_config(cfg: Config) -> None:
         *_problems(settings, ''),
         *_wrong_schedules(settings),
         *_wrong_images(settings),
+        *_wrong_hooks(settings),
     ]
     if problems:
         raise ValueError('; '.join(problems))
@@ -107,6 +118,20 @@ def _wrong_schedules(settings: dict) -> Iterator[str]:
                 'param_scheduler.by_epoch: must be False for train_cfg.type='
                 'IterBasedTrainLoop, or the schedule ends after one epoch'
             )
+
+
+def _wrong_hooks(settings: dict) -> Iterator[str]:
+    """Yield default hooks of no class, and custom hooks that are no list."""
+    hooks = settings.get('default_hooks') or {}
+    for name, hook in hooks.items():
+        known = {*MMENGINE_HOOKS, *hooks} - {name}
+        untyped = isinstance(hook, dict) and 'type' not in hook
+        if untyped and name not in MMENGINE_HOOKS:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f': did you mean {near[0]}?' if near else ''
+            yield f'default_hooks.{name} has no type{hint}'
+    if isinstance(settings.get('custom_hooks'), dict):
+        yield 'custom_hooks: must be a list of dicts'
 
 
 def _wrong_images(settings: dict) -> Iterator[str]:
@@ -202,7 +227,10 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
         elif key in _RANGES and not (is_part or value == 'auto'):
             low, high = _RANGES[key]
             if not _between(value, low, high):
-                yield f'{inner}={value!r}: must be from {low:g} to {high:g}'
+                yield (
+                    f'{inner}={value!r}: must be a number from {low:g} to '
+                    f'{high:g}'
+                )
         elif key == 'classes' and isinstance(value, str):
             # A text may be the name of a file that lists them.
             if not os.path.isfile(value):

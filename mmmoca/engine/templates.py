@@ -65,8 +65,8 @@ def own_images(
     """
     for part in _sets(cfg, 'train'):
         _write(part, data_root=data_root)
-    loop = cfg.val_cfg or {}
-    _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
+    if loop := cfg.val_cfg:
+        _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
     if cfg.get('test_cfg'):
         _write(cfg.test_cfg, data_root=knn_root)
     _write_length(cfg, epochs, batch_size)

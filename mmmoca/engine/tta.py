@@ -30,5 +30,5 @@ def augment_test(cfg: Config) -> None:
         )
     for dataset in datasets:
         dataset.pipeline = cfg.tta_pipeline
-    hook = dict(type='PrepareTTAHook', tta_cfg=cfg.tta_model)
+    hook = dict(type='mmmoca.UnwrappedTTAHook', tta_cfg=cfg.tta_model)
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), hook]

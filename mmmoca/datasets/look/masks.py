@@ -84,7 +84,9 @@ class MaskFacts:
             for label, name in enumerate(self.classes)
             if not self.pixels[label]
         ]
-        if self.number and not self.pixels.keys() - {-1}:
+        if not self.masks:  # all are wrong
+            return lines
+        if not self.pixels.keys() - {-1}:
             lines.append(
                 'each pixel of the masks is one that is left out (255), and '
                 'nothing can be learnt from them'

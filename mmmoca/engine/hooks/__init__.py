@@ -12,6 +12,7 @@ from .rank_me_hook import RankMeHook
 from .reproducibility_hook import ReproducibilityHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
+from .tta_hook import UnwrappedTTAHook
 from .winning_head_hook import WinningHeadHook
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     'ReproducibilityHook',
     'StepLogHook',
     'TeacherEMAHook',
+    'UnwrappedTTAHook',
     'WinningHeadHook',
 ]

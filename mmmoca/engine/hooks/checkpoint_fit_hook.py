@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from pathlib import Path
+
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
@@ -111,9 +113,11 @@ class CheckpointFitHook(Hook):
         """Load what to start from; check that it is there if needed."""
         if self._start is not None:
             with local_file(self._start.removeprefix(START_SCHEME)) as file:
-                self.filled = load_start(unwrap_model(runner.model), file)
+                model = unwrap_model(runner.model)
+                self.filled, record = load_start(model, file)
             for line in self.filled:
                 runner.logger.info(line)
+            self._compare_normalisation(runner, record, Path(file).name)
         loaded = has_loaded(runner) or self._start
         loaded = loaded or starts_pretrained(runner.model)
         if self.needs_checkpoint and not loaded:
