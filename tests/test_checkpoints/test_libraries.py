@@ -379,7 +379,8 @@ def test_what_lies_beside_the_weights(tmp_path):
     (tmp_path / 'config.json').write_text(json.dumps(theta))
     assert mmmoca.load(path, device='cpu', num_heads=2)
     for beside in (
-        {'hidden_act': 'relu'},
+        {'hidden_act': 'silu'},
+        {'architecture': 'vit_small_patch16_rope_ape_224'},
         {'model_args': {'act_layer': 'relu'}},
         {'architecture': 'vit_tiny_patch16_quickgelu_224'},
         {'model_type': 'dinov3_vit', 'rope_parameters': {'rope_theta': 9}},

@@ -30,7 +30,7 @@ from ..helpers.checkpoint_files import (
 )
 from ..helpers.digits import digits_config, save_pretraining, write_digits
 from ..helpers.errors import raises
-from ..helpers.runs import assert_same, demo_model
+from ..helpers.runs import assert_same, demo_model, demo_runner
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'
@@ -300,6 +300,20 @@ def test_images_that_were_normalised_otherwise(digits, tmp_path, door):
     lines = [call.args[0] for call in warn.call_args_list]
     (line,) = [line for line in lines if '127.5' in line]
     assert 'a.pth' in line
+
+
+def test_a_start_that_was_normalised_otherwise(root, tmp_path):
+    images = dict(mean=(7.0,) * 3, std=(5.0,) * 3, channel_order='rgb')
+    meta = dict(mmmoca=dict(preprocessing=images))
+    options = {'train_cfg.max_epochs': 1}
+    options['load_from'] = f'mmmoca-start://{tmp_path}/a.pth'
+    runner = demo_runner(root, 'start', **options)
+    state = runner.model.state_dict()
+    torch.save(dict(state_dict=state, meta=meta), tmp_path / 'a.pth')
+    with mock.patch.object(runner.logger, 'warning') as warn:
+        runner.train()
+    lines = [call.args[0] for call in warn.call_args_list]
+    assert ['a.pth' in line for line in lines if 'mean 7' in line] == [True]
 
 
 def test_classes_differ(digits, tmp_path):

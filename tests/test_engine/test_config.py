@@ -670,6 +670,13 @@ def test_bases_and_modules_of_others(tmp_path):
         (MODELS, dict(type='mmmoca.MOCAViT', drop_pth_rate=0), 'drop_path_'),
         (MODELS, dict(type='mmmoca.MOCCA'), 'a.type'),
         (MODELS, dict(type='mmmoca.MOCCA'), 'mmmoca.MOCA'),
+        (
+            MODELS,
+            dict(
+                type='mmmoca.AssignmentHead', embed_dims=8, lambda_img='lots'
+            ),
+            "lambda_img='lots'",
+        ),
     ],
 )
 def test_an_error_of_building_names_the_key(registry, part, named):
