@@ -305,7 +305,7 @@ def test_images_that_were_normalised_otherwise(digits, tmp_path, door):
 def test_a_start_that_was_normalised_otherwise(root, tmp_path):
     images = dict(mean=(7.0,) * 3, std=(5.0,) * 3, channel_order='rgb')
     meta = dict(mmmoca=dict(preprocessing=images))
-    options = {'train_cfg.max_epochs': 1}
+    options = {'train_cfg.max_iters': 2}
     options['load_from'] = f'mmmoca-start://{tmp_path}/a.pth'
     runner = demo_runner(root, 'start', **options)
     state = runner.model.state_dict()
