@@ -4,6 +4,7 @@
 import difflib
 import inspect
 import re
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
@@ -14,6 +15,7 @@ from mmengine.registry import Registry
 from mmmoca.messages import listed
 
 from .options import entries, keys_named
+from .written_values import is_plain
 
 # MMEngine of OpenMMLab writes class and file before it, the fork does not.
 _UNKNOWN_ARGUMENT = re.compile(
@@ -56,9 +58,10 @@ def _innermost_call(error: Exception) -> str:
         if code.co_name == '__init__' and 'self' in held:
             number = code.co_argcount + code.co_kwonlyargcount
             arguments = ', '.join(
-                f'{name}={held[name]!r}'
+                f'{name}={reprlib.repr(held[name])}'
                 for name in code.co_varnames[1:number]
                 if isinstance(held.get(name), Real | str | list | tuple)
+                and is_plain(held[name])
             )
             call = f'{type(held["self"]).__name__}({arguments})'
         trace = trace.tb_next
