@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All tools: ``--help`` without the stack, and work not without it."""
 
+import argparse
 import contextlib
 import re
 import sys
@@ -12,7 +13,7 @@ import mmmoca.__main__ as command
 from mmmoca.shipped import find_config, shipped
 
 from ..helpers.command_lines import check_help, ends_alone
-from ..helpers.tools import TOOLS, forget_tools, python
+from ..helpers.tools import TOOLS, forget_tools, load_tool, python
 
 
 def test_help_needs_no_stack(tmp_path):
@@ -59,3 +60,21 @@ def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
         run = python(*train, '--cfg-options', option, cwd=tmp_path)
         assert run.returncode == 2 and option[:9] in run.stderr
         assert not re.search(r'\| +torch$', run.stderr, re.M)
+
+
+def test_an_error_of_a_worker_is_one_line(capsys):
+    """PyTorch puts the whole traceback into its text."""
+
+    def work(_):
+        raise OSError(
+            'Caught OSError in DataLoader worker process 0.\n'
+            'Original Traceback (most recent call last):\n  File "a.py"\n'
+            'OSError: a.png is damaged:\nreplace it'
+        )
+
+    with pytest.raises(SystemExit):
+        arguments = load_tool('_arguments')
+        arguments.run_program(argparse.ArgumentParser('p'), work, [])
+    assert (
+        capsys.readouterr().err == 'p: error: a.png is damaged: replace it\n'
+    )
