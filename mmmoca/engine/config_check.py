@@ -124,9 +124,9 @@ def _wrong_hooks(settings: dict) -> Iterator[str]:
     """Yield default hooks of no class, and custom hooks that are no list."""
     hooks = settings.get('default_hooks') or {}
     for name, hook in hooks.items():
-        known = {*MMENGINE_HOOKS, *hooks} - {name}
         untyped = isinstance(hook, dict) and 'type' not in hook
         if untyped and name not in MMENGINE_HOOKS:
+            known = {*MMENGINE_HOOKS, *hooks} - {name}
             near = difflib.get_close_matches(name, known, 1)
             hint = f': did you mean {near[0]}?' if near else ''
             yield f'default_hooks.{name} has no type{hint}'

@@ -89,14 +89,15 @@ def _literals(
     for key, expression in assigned:
         before, name = known.copy(), key.partition('.')[0]
         known.pop(name, None)
-        for end, part in ((key, expression), *_leaves(key, expression)):
+        parts = {key: expression} | dict(_leaves(key, expression))
+        for end, part in parts.items():
             code = ast.fix_missing_locations(ast.Expression(part))
             # Nothing is known of functions, or of what bases hold.
             with suppress(Exception):
                 value = eval(compile(code, '', 'eval'), before)
-                for inner, plain, in_list in _values({end: value}):
+                for path, leaf, in_list in _values({end: value}):
                     if not in_list:
-                        yield inner, plain
+                        yield path, leaf
                 if end == name:
                     known[name] = value
 

@@ -69,8 +69,10 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
+        images = len(loader.dataset)
         fewest = fewest_images(
-            len(loader.dataset),
+            # Some samplers leave out what the processes cannot share.
+            min(images, getattr(loader.sampler, 'total_size', images)),
             batch,
             runner.max_iters,
             micro_batches(runner.optim_wrapper),
