@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from mmengine.config import Config
 from mmengine.device import get_device
 from torch import Tensor
 
+from mmmoca.config_parts import short_name
 from mmmoca.datasets import evenly_spaced
 from mmmoca.datasets.image_set import ImageSet
 from mmmoca.evaluation.features import FeatureShard
@@ -34,12 +36,15 @@ from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
 from mmmoca.models import sincos_positions_2d
 from mmmoca.models.initialization import init_encoder
+from mmmoca.shipped import shipped
 
 from .embedding import digest_of, embed_to_file, is_whole, list_digest
 from .encoder import Encoder
 from .images import Images
 from .opening import image_set
 from .random_numbers import callers_numbers
+
+VIEWS = '_base_/datasets/imagenet_two-views.py'
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:
@@ -181,16 +186,16 @@ def evaluate_unlabelled(
 ) -> dict:
     """Measure the agreement of neighbours of some images without labels.
 
-    Two crops of each image, of 30 to 100 % of its area, one or both mirrored,
-    should have the same nearest images, see
-    :func:`~mmmoca.evaluation.neighbour_agreement`.
+    Two views of each image should have the same nearest images, see
+    :func:`~mmmoca.evaluation.neighbour_agreement`. Whatever the encoder was
+    trained by, the views are those of the paper's training, at its size.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
         images (str | os.PathLike): Folder of images, at any depth.
         preset (Preset, optional): Its feature for k-NN is used; the
             encoder's if not given.
-        seed (int): Of the crops.
+        seed (int): Of the views.
         num_workers (int, optional): See :meth:`Encoder.embed`.
         num_images (int): Images at most, evenly spaced.
 
@@ -204,22 +209,13 @@ def evaluate_unlabelled(
     """
     found = image_set(os.fspath(images), encoder.pipeline)
     found = evenly_spaced(found, num_images).data_list
-    crop = dict(
-        type='mmmoca.RandomResizedCrop',
-        scale=encoder.preprocessing.img_size,
-        crop_ratio_range=(0.3, 1.0),
-    )
-    pipeline = [
-        encoder.pipeline[0],
-        dict(type='mmmoca.SeedTransforms'),
-        crop,
-        dict(type='RandomFlip', prob=0.5),
-    ]
+    loader, seeded = encoder.pipeline[0], dict(type='mmmoca.SeedTransforms')
     kinds = (preset or encoder.preset).knn.split('-')
     views = []
-    for view in range(2):
+    for number, transforms in enumerate(_views(encoder)):
+        pipeline = [loader, seeded, *transforms]
         feats = encoder.embed(
-            Images(found, pipeline, 2 * seed + view),
+            Images(found, pipeline, 2 * seed + number),
             features=kinds,
             num_workers=num_workers,
             skip_unreadable=True,
@@ -234,6 +230,18 @@ def evaluate_unlabelled(
     metrics = agreement.compute_metrics(agreement.results)
     unreadable = len(found) - len(rows)
     return dict(agreement=metrics['neighbours'], unreadable=unreadable)
+
+
+def _views(encoder: Encoder) -> list[list[dict]]:
+    """Return the transforms of both views (paper, appendix C.4)."""
+    config = Config.fromfile(shipped('configs') / VIEWS)
+    crop = dict(config.crop, scale=encoder.preprocessing.img_size)
+    if short_name(encoder.pipeline[0]) == 'LoadBands':
+        jitter = dict(brightness=0.4, contrast=0.4, per_band=False)
+        jitter = dict(type='mmmoca.BandJitter', **jitter)
+        return [[crop, jitter, config.flip]] * 2
+    views = config.view_pipeline1, config.view_pipeline2
+    return [[crop, *transforms[1:]] for transforms in views]
 
 
 def _pick(

@@ -104,7 +104,7 @@ def _features(files, name, split):
 
 
 def test_images_without_labels(tool, files, tmp_path):
-    """Crops of plain images are alike; others depend on the seed alone."""
+    """The views change colours, and depend on the seed alone."""
     for number in range(30):
         colour = number * 8, 255 - number * 8, number * 97 % 256
         Image.new('RGB', (SIZE, SIZE), colour).save(tmp_path / f'{number}.png')
@@ -114,7 +114,7 @@ def test_images_without_labels(tool, files, tmp_path):
     before = random.getstate(), torch.get_rng_state().tolist()
     found = evaluate_unlabelled(encoder, tmp_path, num_workers=0)
     assert before == (random.getstate(), torch.get_rng_state().tolist())
-    assert found == dict(agreement=pytest.approx(100), unreadable=1)
+    assert found['agreement'] < 50 and found['unreadable'] == 1
     line = file, '--images', digits, '--num-heads', HEADS, '--num-workers', 2
     tool.main([*map(str, line), '--out-dir', f'{tmp_path}/out'])
     written = json.loads((tmp_path / 'out' / 'compare.json').read_text())
