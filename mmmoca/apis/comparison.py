@@ -237,8 +237,12 @@ def _views(encoder: Encoder) -> list[list[dict]]:
     config = Config.fromfile(shipped('configs') / VIEWS)
     crop = dict(config.crop, scale=encoder.preprocessing.img_size)
     if short_name(encoder.pipeline[0]) == 'LoadBands':
-        jitter = dict(brightness=0.4, contrast=0.4, per_band=False)
-        jitter = dict(type='mmmoca.BandJitter', **jitter)
+        jitter = dict(
+            type='mmmoca.BandJitter',
+            brightness=0.4,
+            contrast=0.4,
+            per_band=False,
+        )
         return [[crop, jitter, config.flip]] * 2
     views = config.view_pipeline1, config.view_pipeline2
     return [[crop, *transforms[1:]] for transforms in views]
