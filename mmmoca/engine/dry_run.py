@@ -77,9 +77,9 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     Returns:
         tuple[dict[str, str], Look | None]: What the run starts from, images,
         steps, peaks of the learning rates, the time of the first step, of
-        another one and of the run, the memory of a GPU, how often the
-        codebook is renewed, and the numbers that follow from images and
-        steps; and what the data are, unless ``look`` is None.
+        another one and of the run, the memory of a GPU, the patches of each
+        masking round, how often the codebook is renewed, and the numbers
+        that follow from images and steps; and what the data are, unless ``look`` is None.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
@@ -126,7 +126,15 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
         report['memory of a GPU'] = f'{memory:.1f} GiB'
-    codebook = getattr(unwrap_model(runner.model), 'codebook', None)
+    model = unwrap_model(runner.model)
+    if hasattr(model, 'masking'):
+        rounds = model.masking.draw(1, torch.device('cpu'))
+        report['masks'] = '; '.join(
+            f'{mask.visible.shape[1]} patches seen, '
+            f'{mask.predicted.shape[1]} predicted'
+            for mask in rounds
+        )
+    codebook = getattr(model, 'codebook', None)
     if codebook is not None:
         words = len(codebook.words)
         turns = run.steps * codebook.num_new_words / words

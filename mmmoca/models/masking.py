@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmmoca.registry import TASK_UTILS
+
 
 class Mask(NamedTuple):
     """Patch indices of one masking round, others for each sample.
@@ -28,6 +30,7 @@ class Mask(NamedTuple):
         return torch.cat((self.visible, self.predicted), dim=1)
 
 
+@TASK_UTILS.register_module()
 class MaskingPlan:
     """Random masking in one or more rounds with partial decoding.
 

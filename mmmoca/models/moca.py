@@ -7,10 +7,10 @@ from mmpretrain.models.selfsup import BaseSelfSupervisor
 from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 
-from mmmoca.registry import MODELS
+from mmmoca.registry import MODELS, TASK_UTILS
 
 from .codebook import CodebookUpdate
-from .masking import Mask, MaskingPlan
+from .masking import Mask
 from .vit import EncodedTokens, MOCAViT
 
 
@@ -40,8 +40,8 @@ class MOCA(BaseSelfSupervisor):
         head (dict): Config of :class:`AssignmentHead`.
         neck (dict, optional): Config of :class:`CondenserNeck`. None if
             ``lambda_img`` of the head is 1.
-        masking (dict): Arguments of :class:`MaskingPlan`, without
-            ``num_patches``.
+        masking (dict, optional): Config of :class:`MaskingPlan`, the default
+            type, or of a class of TASK_UTILS with its ``draw``.
         image_embedding (str): 'avg' (default), the mean visible patch token,
             or 'cls' (paper, Table 2d).
         data_preprocessor (dict, optional): Defaults to a
@@ -106,7 +106,8 @@ class MOCA(BaseSelfSupervisor):
                 )
         self.head = MODELS.build(dict(embed_dims=dims) | head)
         self.head.check_decoder(self.neck if self.with_neck else None)
-        self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
+        plan = dict(type='mmmoca.MaskingPlan', num_patches=grid[0] * grid[1])
+        self.masking = TASK_UTILS.build(plan | (masking or {}))
         self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
         self.teacher.half_residuals |= half_teacher
 

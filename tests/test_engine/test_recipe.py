@@ -2,6 +2,7 @@
 """The config of one's own images: what follows from its few numbers."""
 
 import copy
+import re
 import time
 from unittest.mock import Mock
 
@@ -277,6 +278,9 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert 'a smaller batch' not in report  # 16 are few
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+    # Of 196 patches, 55 % and 75 % are masked.
+    numbers = re.findall(r'\d+', report['masks'])
+    assert numbers == ['88', '39', '49', '39']
 
 
 @pytest.mark.slow

@@ -2,6 +2,10 @@
 import torch
 
 from mmmoca.models import MaskingPlan
+from mmmoca.models.masking import Mask
+from mmmoca.registry import TASK_UTILS
+
+from ..helpers.builders import build_moca, random_views
 
 CPU = torch.device('cpu')
 
@@ -32,3 +36,30 @@ def test_independent_rounds_and_full_decoding():
         decoded = mask.decoded.sort(dim=1).values
         assert decoded.tolist() == [list(range(36))] * 4
     assert not torch.equal(masks[0].visible, masks[1].visible)
+
+
+def test_masks_of_another_class():
+    """A round that sees the upper half and predicts the lower one."""
+
+    class UpperHalf:
+        def __init__(self, num_patches):
+            self.patches = torch.arange(num_patches)
+
+        def draw(self, num_samples, device):
+            halves = self.patches.to(device).expand(num_samples, -1)
+            return [Mask(*halves.chunk(2, dim=1))]
+
+    TASK_UTILS.register_module(module=UpperHalf, force=True)
+    model = build_moca(masking=dict(type='mmmoca.UpperHalf'))
+    views = torch.cat(random_views())
+
+    def embed():
+        masks = model.masking.draw(len(views), CPU)
+        return model.encode_student(views, masks)[0][0]
+
+    whole = embed()
+    views[..., 16:, :] = 1.0  # the lower half of each view
+    assert torch.equal(embed(), whole)
+    views[..., :16, :] = 1.0
+    assert not torch.equal(embed(), whole)
+    assert model(random_views(), mode='loss')['loss_loc'] > 0

@@ -214,7 +214,7 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
         if name in result:
             found[head] = result[name][measure]
     if 'agreement' in result:
-        found['agreement of neighbours, crops'] = result['agreement']
+        found['agreement of neighbours'] = result['agreement']
     if 'rank_me' in result:
         found['RankMe'] = result['rank_me']
     columns = {head: (value, f'{value:.1f}') for head, value in found.items()}
