@@ -79,7 +79,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         steps, peaks of the learning rates, the time of the first step, of
         another one and of the run, the memory of a GPU, the patches of each
         masking round, how often the codebook is renewed, and the numbers
-        that follow from images and steps; and what the data are, unless ``look`` is None.
+        that follow from images and steps; and what the data are, unless
+        ``look`` is None.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
