@@ -43,7 +43,10 @@ def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
     def check(name: str) -> str:
         path = Path(name).expanduser()
         if not found(path):
-            raise argparse.ArgumentTypeError(f'there is no {what} {name}')
+            problem = f'there is no {what} {name}'
+            if path.is_dir():
+                problem = f'{name} is a folder: name a {what} in it'
+            raise argparse.ArgumentTypeError(problem)
         return str(path)
 
     return check

@@ -113,7 +113,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     """Say what makes no sense in an object, or in its mask."""
     box, mask = one['bbox'], one.get('segmentation')
     if not are_finite(box) or len(box) != 4 or not are_finite([one['area']]):
-        return 'bbox or area is not finite'
+        return 'bbox is not four finite numbers, or area none'
     if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
         return 'iscrowd or ignore is not 0 or 1'
     if size is None:
