@@ -2,6 +2,7 @@
 """Parts of a config. Importing this module does not load PyTorch."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mmengine.config import Config, ConfigDict
 
@@ -14,6 +15,13 @@ def parts_of(value: dict | Sequence[dict] | None) -> Sequence[dict]:
 def short_name(part: Mapping) -> str:
     """Return the type of a part without its scope."""
     return str(part.get('type')).rpartition('.')[2]
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value has neither a dict nor None in it."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return not isinstance(value, Mapping | None)
 
 
 def preprocessor_of(config: Mapping) -> Mapping:

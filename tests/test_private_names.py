@@ -19,6 +19,7 @@ from mmpretrain.datasets.transforms import ResizeEdge
 PRIVATE = [
     (AmpOptimWrapper, '_clip_grad'),
     (BaseDataset, '_serialize_data'),
+    (CheckpointHook, '_default_greater_keys'),
     (CheckpointHook, '_save_checkpoint_with_step'),
     (ConcatDataset, '_get_ori_dataset_idx'),
     (DefaultScope, '_instance_dict'),

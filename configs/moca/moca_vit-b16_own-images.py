@@ -22,7 +22,7 @@ auto_scale_lr = dict(_delete_=True, enable=False)  # a number is taken as it is
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
     codebook=dict(
-        num_words='auto',  # 1024 (N / 50 000)^.5, from 1024 to 4096
+        num_words='auto',  # 1024 for 100 000 images, fewer in a short run
         num_new_words='auto',  # 4, or the codebook once in the warm-up
     )
 )

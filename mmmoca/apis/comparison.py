@@ -188,7 +188,8 @@ def evaluate_unlabelled(
 
     Two views of each image should have the same nearest images, see
     :func:`~mmmoca.evaluation.neighbour_agreement`. Whatever the encoder was
-    trained by, the views are those of the paper's training, at its size.
+    trained by, the views are those of the paper's training, at the encoder's
+    size.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.

@@ -47,7 +47,8 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
         pipeline (list[dict]): Transforms of a file, before normalisation.
-        preset (Preset): As published, or as the run was judged by.
+        preset (Preset): The method's published settings, with the feature
+            that the run was validated by.
         feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
         metainfo (dict): As given.
     """

@@ -28,9 +28,9 @@ from .normal_form import (
 )
 from .record import record_of
 
-# mmpretrain's backbones resize these while they are loaded.
 # After the last layer. A classifier's is in the place of the encoder's.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
+# mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 
 

@@ -43,7 +43,7 @@ class ImageFolder(ImageSet):
         ann_file (str): Optional list of images, one a line, each followed by
             its label if ``with_label``; see MMPreTrain's ``CustomDataset``.
         with_label (bool): Whether folders (or the list) give labels.
-        extensions (Sequence[str]): Endings of the files to take.
+        extensions (str | Sequence[str]): See :class:`ImageSet`.
         **kwargs: Further arguments of ``CustomDataset``: ``pipeline``,
             ``test_mode``, ``indices``, ``lazy_init``, ...
 

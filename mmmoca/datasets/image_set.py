@@ -36,7 +36,8 @@ class ImageSet(CustomDataset):
     Args:
         data_root (str): Where the images are; ``~`` is understood.
         *args: Further arguments of ``CustomDataset``.
-        extensions (Sequence[str]): Endings of the files to take.
+        extensions (str | Sequence[str]): Endings of the files to take, or
+            one; '' takes all files.
         **kwargs: Further arguments of ``CustomDataset``: ``data_prefix``,
             ``with_label`` (True by default), ``pipeline``, ``test_mode``,
             ``indices``, ``lazy_init``, ...
@@ -53,10 +54,12 @@ class ImageSet(CustomDataset):
         self,
         data_root: str = '',
         *args,
-        extensions: Sequence[str] = EXTENSIONS,
+        extensions: str | Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
         kwargs['serialize_data'] = True
+        if isinstance(extensions, str):
+            extensions = [extensions]  # no set of its letters
         self.left_out: Counter[str] = Counter()
         super().__init__(
             expanduser(data_root), *args, extensions=extensions, **kwargs

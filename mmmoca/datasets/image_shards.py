@@ -44,7 +44,7 @@ class ImageShards(ImageSet):
             ``/data/train-{000000..000146}.tar``.
         data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
         with_label (bool): Whether to look for labels.
-        extensions (Sequence[str]): Endings of the images.
+        extensions (str | Sequence[str]): See :class:`ImageSet`.
         image_suffix (str, optional): Which image of a sample to take, where
             there are several: what follows KEY and its dot, 'input.png' say.
             Defaults to None, all of them, with a warning.

@@ -12,10 +12,10 @@ from numbers import Real
 from mmengine import registry
 from mmengine.registry import Registry
 
+from mmmoca.config_parts import is_plain
 from mmmoca.messages import listed
 
 from .options import entries, keys_named
-from .written_values import is_plain
 
 # MMEngine of OpenMMLab writes class and file before it, the fork does not.
 _UNKNOWN_ARGUMENT = re.compile(

@@ -9,7 +9,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmmoca.config_parts import member_configs, stage_loaders
+from mmmoca.config_parts import is_plain, member_configs, stage_loaders
 from mmmoca.messages import listed
 
 from .config_check import RUN_KEYS
@@ -22,11 +22,11 @@ from .settings import (
     settings_of,
     write_settings,
 )
-from .written_values import is_plain, written_values
+from .written_values import written_values
 
 
 def override(cfg: Config, options: dict | Sequence[str]) -> None:
-    """Write settings, then whole keys, which win over what follows.
+    """Write settings, then whole keys, which win over what settings write.
 
     Those of a file win over what it inherits, and options over all files.
 
@@ -88,7 +88,7 @@ def _kept(
     whole: dict,
     files: list[ConfigFile],
 ) -> dict[str, Any]:
-    """Return the values that settings must leave as files have them.
+    """Return the values of files that settings must not change.
 
     A file's own values win over settings of files that it inherits. A setting
     that would take the part of such a value away is removed from

@@ -65,8 +65,13 @@ def own_images(
     """
     for part in _sets(cfg, 'train'):
         _write(part, data_root=data_root)
-    if loop := cfg.val_cfg:
-        _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
+    if knn_root is not None and (loop := cfg.val_cfg):
+        if 'bank_dataloader' not in loop:
+            raise ValueError(
+                f'knn_root={knn_root}: the validation of this config is no '
+                'k-NN, so leave it out'
+            )
+        loop.data_root = knn_root
     if cfg.get('test_cfg'):
         _write(cfg.test_cfg, data_root=knn_root)
     _write_length(cfg, epochs, batch_size)
@@ -317,8 +322,8 @@ def _write_views(cfg: Config, img_size: int) -> None:
     for part in _sets(cfg, 'train'):
         for step in part.pipeline:
             if short_name(step) == 'LoadImage':
-                # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller
-                # than a view.
+                # The smallest crop, a fifth of the image at 3 : 4, is 0.15^.5
+                # of its side: no smaller than a view.
                 step.reduce_to = math.ceil(img_size / 0.15**0.5)
     for view in chain.from_iterable(_views(cfg)):
         find_part(view, 'RandomResizedCrop').scale = img_size

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from mmmoca.config_parts import short_name
+from mmmoca.config_parts import is_plain, short_name
 
 from .config_files import ConfigFile, dotted, read_config
 
@@ -53,9 +53,10 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
 def _values(
     part: Mapping, start: str = '', in_list: bool = False
 ) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the dotted keys of values, the values, and if a list has them.
+    """Yield each value's dotted key, the value, and whether a list has it.
 
-    The keys of a list are the types that occur in it once, or numbers.
+    Keys into a list are the types of its dicts, without those that occur
+    twice; into ``datasets`` and lists of other things they are indices.
     """
     for name, value in part.items():
         key = f'{start}{name}'
@@ -72,13 +73,6 @@ def _values(
             types = [*map(short_name, value)]
             once = {t: p for t, p in zip(types, value) if types.count(t) == 1}
             yield from _values(once, f'{key}.', True)
-
-
-def is_plain(value: Any) -> bool:
-    """Tell values, and lists of them, from parts that settings go into."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return not isinstance(value, Mapping | None)
 
 
 def _literals(

@@ -177,4 +177,5 @@ def test_what_is_left_out_is_counted(classes):
         'beside the class folders': 1,
         'that are no regular files': 2,
     }
-    assert len(ImageFolder(str(classes), extensions=[''])) == 14
+    for all_files in ('', ['']):
+        assert len(ImageFolder(str(classes), extensions=all_files)) == 14

@@ -55,12 +55,12 @@ class ImageFacts:
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
-        decoded (int): Of how many images the pixels were read.
+        decoded (int): Images whose pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
         sums (np.ndarray): Sums over the decoded images of their means and
             mean squares per channel, (2, C), colours in RGB order.
-        crop (int): Largest side in pixels that is cut out; 0 without.
-        pixels (int): Of how many images the pixels were asked for.
+        crop (int): Largest side of a crop, in pixels; 0 without crops.
+        pixels (int): Images to decode.
         seconds (float): How long headers were read at most.
         wrong (list[str]): Images that a run cannot use, and why.
     """

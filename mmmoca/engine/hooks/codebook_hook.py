@@ -48,7 +48,8 @@ class CodebookHook(Hook):
             images.
     """
 
-    # All hooks that log expect nothing but scalars in the outputs.
+    # First, as it takes the update out of the outputs: hooks that log expect
+    # scalars alone.
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
