@@ -1,21 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fixtures for tests of several kinds."""
+"""Fixtures for tests of several kinds.
+
+They import PyTorch where they need it: the process that hands out the tests
+reads this file, too, and waits for nothing else.
+"""
 
 import os
 from collections import OrderedDict
 
 import pytest
 from hypothesis import settings
-from mmengine.logging import MessageHub, MMLogger
-from mmengine.registry import DefaultScope
-from mmengine.visualization import Visualizer
-from torch import nn
-
-from mmmoca.requirements import check_compiled_ops
-
-from .helpers.images import write_images
-from .helpers.speed import spare_work
-from .helpers.tools import TOOLS, forget_tools, load_tool
 
 # The same few examples in each run; HYPOTHESIS_PROFILE=many looks for others.
 SETTINGS = dict(deadline=None, database=None)
@@ -28,6 +22,8 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'few'))
 def pytest_runtest_setup(item):
     """Fail with the command that helps where mmcv's operators are missing."""
     if item.get_closest_marker('ops'):
+        from mmmoca.requirements import check_compiled_ops
+
         check_compiled_ops()
 
 
@@ -37,8 +33,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path not in slow)
 
 
-def pytest_collection_finish():
-    spare_work()
+def pytest_collection_finish(session):
+    if session.items:  # none in the process that hands them out
+        from .helpers.speed import spare_work
+
+        spare_work()
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -48,6 +47,10 @@ def own_instances():
     Its scope would hold for types without a prefix, the level of its logger
     for what they log.
     """
+    from mmengine.logging import MessageHub, MMLogger
+    from mmengine.registry import DefaultScope
+    from mmengine.visualization import Visualizer
+
     kinds = DefaultScope, MMLogger, MessageHub, Visualizer
     before = [kind._instance_dict for kind in kinds]
     for kind in kinds:
@@ -60,6 +63,8 @@ def own_instances():
 @pytest.fixture(autouse=True, scope='module')
 def own_tools():
     """What a file of tests changes in a tool is its own matter."""
+    from .helpers.tools import forget_tools
+
     yield
     forget_tools()
 
@@ -67,6 +72,7 @@ def own_tools():
 @pytest.fixture
 def tool(monkeypatch):
     """Load a file of ``tools/`` as it is when its program runs."""
+    from .helpers.tools import TOOLS, load_tool
 
     def load(name):
         for folder in (TOOLS, (TOOLS / name).parent):
@@ -79,6 +85,8 @@ def tool(monkeypatch):
 @pytest.fixture
 def no_first_weights(monkeypatch):
     """Models are built without numbers, which take those of full size long."""
+    from torch import nn
+
     for kind in (nn.Linear, nn.Conv2d):
         monkeypatch.setattr(kind, 'reset_parameters', lambda self: None)
 
@@ -86,6 +94,8 @@ def no_first_weights(monkeypatch):
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
     """48 training images of three classes; a file's runs write beside them."""
+    from .helpers.images import write_images
+
     root = tmp_path_factory.mktemp('root')
     write_images(root)
     return root
@@ -98,6 +108,8 @@ def workspace(tmp_path_factory):
     Two classes, of 4 images in ``train`` and 2 in ``val`` each. Read it only;
     work dirs belong to ``tmp_path``.
     """
+    from .helpers.images import write_images
+
     root = tmp_path_factory.mktemp('workspace')
     write_images(root / 'data' / 'imagenet', train=4, val=2, classes=2)
     return root
