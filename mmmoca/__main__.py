@@ -7,12 +7,12 @@ import sys
 import textwrap
 from importlib import import_module
 
-from .shipped import first_comment, shipped, shipped_configs
+from .shipped import find_config, first_comment, shipped, shipped_configs
 from .version import __version__
 
 # The program and its options for each command, and its purpose.
 COMMANDS = dict(
-    configs=([], 'list the configs'),
+    configs=([], 'list the configs; print one with what it inherits'),
     look=(['look'], 'show what images, masks and boxes are'),
     check=(['train', '--check'], 'say what a training would be'),
     pretrain=(['train'], 'train by a config'),
@@ -37,6 +37,18 @@ def list_configs() -> None:
     print("\nIn a config of your own: _base_ = 'mmmoca::FOLDER/NAME.py'")
 
 
+def print_config(name: str, *options: str) -> None:
+    """Print a config as a run reads it.
+
+    Args:
+        name (str): A file, or the name of one of mmmoca.
+        *options (str): ``KEY=VALUE`` as after ``--cfg-options``.
+    """
+    from .engine.config import read_run
+
+    print(read_run(find_config(name), options).pretty_text)
+
+
 def main() -> None:
     """Run the program of a command with the other arguments."""
     lines = [f'  {name:9} {what}' for name, (_, what) in COMMANDS.items()]
@@ -56,8 +68,11 @@ def main() -> None:
         parser.print_help()
     elif args.command == 'configs':
         try:
-            list_configs()
+            show = print_config if args.arguments else list_configs
+            show(*args.arguments)
             sys.stdout.flush()
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
         except BrokenPipeError:  # of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:

@@ -48,6 +48,17 @@ class Embeddings(NamedTuple):
     raw_cls: Tensor | None = None
     raw_avg: Tensor | None = None
 
+    def __repr__(self) -> str:
+        """Return the shapes of what is there, and the number of paths."""
+        shapes = [
+            f'{name}={tuple(value.shape)}'
+            if isinstance(value, Tensor)
+            else f'{name}={len(value)}'
+            for name, value in self._asdict().items()
+            if value is not None
+        ]
+        return f'Embeddings({", ".join(shapes)})'
+
     def pick(self, feature: str) -> Tensor:
         """Return one kind, or several that are concatenated: 'cls-avg' say."""
         parts = [getattr(self, part) for part in feature.split('-')]

@@ -16,7 +16,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmmoca.config_parts import parts_of, preprocessor_of
+from mmmoca.config_parts import parts_of, preprocessor_of, short_name
 from mmmoca.messages import listed
 
 from .config_files import config_files
@@ -91,6 +91,7 @@ def check_config(cfg: Config) -> None:
         *_wrong_schedules(settings),
         *_wrong_images(settings),
         *_wrong_hooks(settings),
+        *_wrong_strides(settings),
     ]
     if problems:
         raise ValueError('; '.join(problems))
@@ -132,6 +133,21 @@ def _wrong_hooks(settings: dict) -> Iterator[str]:
             yield f'default_hooks.{name} has no type{hint}'
     if isinstance(settings.get('custom_hooks'), dict):
         yield 'custom_hooks: must be a list of dicts'
+
+
+def _wrong_strides(settings: dict) -> Iterator[str]:
+    """Yield pyramids that take the backbone's patches for others."""
+    model = settings.get('model') or {}
+    size = (model.get('backbone') or {}).get('patch_size')
+    if 'detector' in model or size is None:  # CheckedDetector fills it in
+        return
+    for neck in parts_of(model.get('neck')):
+        own = neck.get('patch_size', 16)
+        if short_name(neck) == 'ViTFeaturePyramid' and own != size:
+            yield (
+                f'model.neck.patch_size={own}: must be {size}, the patch of '
+                'model.backbone'
+            )
 
 
 def _wrong_images(settings: dict) -> Iterator[str]:

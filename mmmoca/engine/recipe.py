@@ -7,6 +7,7 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 import math
 import os
 from collections.abc import Callable
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from typing import NamedTuple
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
+from mmengine.utils import to_2tuple
 
 from mmmoca.checkpoints import local_file, read_checkpoint
 from mmmoca.checkpoints.run_folder import newest_checkpoint
-from mmmoca.config_parts import short_name
+from mmmoca.config_parts import member_configs, short_name
 
 from .build_errors import explained
 from .config_check import unread_variables
@@ -187,12 +189,11 @@ def scale_lr(cfg: Config) -> dict[str, float]:
         raise ValueError(
             f'auto_scale_lr.rule={rule!r}: write one of {[*SCALINGS]}'
         )
-    batch = global_batch_size(cfg)
-    factor = SCALINGS[rule](batch / scaling.base_batch_size)
-    lr = cfg.optim_wrapper.optimizer.lr * factor
+    batch, base = global_batch_size(cfg), scaling.base_batch_size
+    lr = cfg.optim_wrapper.optimizer.lr * SCALINGS[rule](batch / base)
     scaling.update(enable=False, base_batch_size=batch)
     cfg.optim_wrapper.optimizer.lr = lr
-    return {LR: lr}
+    return {} if batch == base else {LR: lr}
 
 
 def count_micro_batches(cfg: Config) -> int:
@@ -217,7 +218,8 @@ def likely_slips(cfg: Config) -> list[str]:
     """Say what a training of a config may not have meant.
 
     That is a learning rate for another batch, the momentum of MMEngine's
-    averages in the place of the paper's, or variables that nothing reads.
+    averages in the place of the paper's, images that are made smaller than
+    the views need, or variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -225,7 +227,12 @@ def likely_slips(cfg: Config) -> list[str]:
     Returns:
         list[str]: A sentence each.
     """
-    slips = _rate_slip(cfg), _momentum_slip(cfg), unread_variables(cfg)
+    slips = (
+        _rate_slip(cfg),
+        _momentum_slip(cfg),
+        _size_slip(cfg),
+        unread_variables(cfg),
+    )
     return [slip for slip in slips if slip]
 
 
@@ -249,6 +256,26 @@ def _momentum_slip(cfg: Config) -> str | None:
         f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
         f"(MMEngine's is the other one): did you mean {1 - momentum:g}?"
     )
+
+
+def _size_slip(cfg: Config) -> str | None:
+    for part in member_configs(cfg.train_dataloader.dataset):
+        steps = {short_name(step): step for step in part.get('pipeline', ())}
+        most = steps.get('LoadImage', {}).get('reduce_to')
+        views = steps.get('MultiView', {}).get('transforms', ())
+        for step in chain(*views) if most else ():
+            if short_name(step) == 'RandomResizedCrop':
+                share, _ = step.get('crop_ratio_range', (0.08, 1.0))
+                side = max(to_2tuple(step.scale))
+                # The crop is at most 3 : 4, and the image may be a square.
+                needed = math.ceil(side / (0.75 * share) ** 0.5)
+                if most < needed:
+                    return (
+                        f'LoadImage.reduce_to={most} makes images smaller '
+                        f'than crops of {share:g} of them need for views of '
+                        f'{side} pixels: write reduce_to={needed}'
+                    )
+    return None
 
 
 def training_set(cfg: Config) -> BaseDataset:

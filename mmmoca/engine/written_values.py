@@ -2,6 +2,7 @@
 """Which values each file of a config writes itself, and which it inherits."""
 
 import ast
+import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from .config_files import ConfigFile, dotted, read_config
 
 # What expressions of a config file may call.
 _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
+_WRAPPED = re.compile(r'\.dataset(\.dataset|\.datasets\.\d+)+\b')
 
 
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
@@ -44,7 +46,12 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            keys |= held.keys() - known.keys() - inner
+            keys |= {
+                key
+                for key in held.keys() - known.keys() - inner
+                # A base's data set in a wrapper is as the base has it.
+                if known.get(_WRAPPED.sub('.dataset', key)) != held[key]
+            }
             keys |= {k for k in known.keys() & held if held[k] != known[k]}
         written[file.name] = {key: held[key] for key in keys}
     return written

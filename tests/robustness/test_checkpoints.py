@@ -234,6 +234,21 @@ def test_settings_that_change_a_resumed_run(root, finished, key, value):
     assert (key in warnings) == (key != 'randomness.seed')
 
 
+def test_a_schedule_of_mmengine_stays(root):
+    """It is restored from the checkpoint, and a warning says so."""
+    schedule = 'param_scheduler'
+    kind = dict(type='MultiStepLR', by_epoch=False, milestones=[1, 2])
+    keep = {'default_hooks.checkpoint.max_keep_ckpts': -1}
+    steps = keep | {'train_cfg.max_iters': 4, schedule: [kind]}
+    again = dict(resume=True, load_from=f'{root}/steps/iter_2.pth')
+    build(root, 'steps', **steps).train()
+    kind = dict(kind, milestones=[1, 3])
+    runner = build(root, 'other_steps', **steps | again | {schedule: [kind]})
+    warnings = warnings_of(runner)
+    assert 'MultiStepLR' in warnings and schedule not in warnings
+    assert sorted(runner.param_schedulers[0].milestones) == [1, 2]
+
+
 def at(runner, moment, iteration, act):
     """Let something happen when a run reaches a hook in an iteration."""
     call_hook = runner.call_hook

@@ -221,3 +221,36 @@ def test_defaults_of_the_optimizer():
     decays = {group['weight_decay'] for group in wrapper.param_groups}
     # The others are of prototypes and of biases.
     assert rates == {1e-3, 1e-4} and decays == {0.01, 0.05, 0}
+
+
+def test_parts_with_rates_of_their_own():
+    """The longest key counts, and its decay in the place of the rules."""
+    custom = {
+        'backbone': dict(lr_mult=0.5),
+        'backbone.layers': dict(lr_mult=0.1, decay_mult=2),
+        'generator': dict(lr_mult=3, decay_mult=0),
+    }
+    cfg = dict(
+        constructor='mmmoca.MOCAOptimWrapperConstructor',
+        optimizer=dict(type='SGD', lr=0.1, weight_decay=0.02),
+        paramwise_cfg=dict(custom_keys=custom, prototype_lr=0.2),
+    )
+    model = build_moca()
+    found = {}
+    optimizer = build_optim_wrapper(model, cfg).optimizer
+    for group in optimizer.param_groups:
+        numbers = group['lr'], group['weight_decay'], group['constant']
+        found |= {id(p): numbers for p in group['params']}
+    assert len(found) == sum(p.requires_grad for p in model.parameters())
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        lr, decay, constant = found[id(parameter)]
+        if name.startswith('backbone.layers'):
+            assert (lr, decay, constant) == (0.1 * 0.1, 0.04, [])
+        elif 'generator' in name:
+            expected = 0.2 * 3, 0.0, ['lr', 'weight_decay']
+            assert (lr, decay, constant) == expected
+        else:
+            assert lr == (0.05 if name.startswith('backbone') else 0.1)
+            assert decay == (0.02 if parameter.ndim > 1 else 0.0)

@@ -69,6 +69,13 @@ def test_best_and_last_are_kept(epoch, runner):
     assert 'best_top1_epoch_2.pth' in files(runner)
 
 
+def test_a_best_that_the_validation_does_not_have(runner):
+    hook = AtomicCheckpointHook(interval=1, save_best='top5')
+    hook.before_train(runner)
+    with pytest.raises(ValueError, match='top1'):
+        hook.after_val_epoch(runner, dict(top1=3.0))
+
+
 @pytest.mark.parametrize('call', ['fsync', 'replace'])
 def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
     epoch(10.0)

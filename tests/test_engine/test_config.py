@@ -208,6 +208,29 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
 
 
 @pytest.mark.parametrize(
+    ('wrapper', 'inside'),
+    [
+        ("dict(type='RepeatDataset', times=2, dataset=part)", 'dataset'),
+        ("dict(type='ConcatDataset', datasets=[part])", 'datasets.0'),
+    ],
+)
+@pytest.mark.parametrize('own', [None, '/own'])
+def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
+    """Unless the file changes its key."""
+    file = tmp_path / 'own.py'
+    file.write_text(
+        f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
+        "data_root = '/setting'\n"
+        'part = _base_.train_dataloader.dataset\n'
+        f'part.data_root = {own!r} or part.data_root\n'
+        f'whole = dict(_delete_=True, **{wrapper})\n'
+        'train_dataloader = dict(dataset=whole)\n'
+    )
+    key = f'train_dataloader.dataset.{inside}.data_root'
+    assert place(read_run(file), key)[1] == (own or '/setting')
+
+
+@pytest.mark.parametrize(
     'template, texts, options, expected',
     [
         # Values in lists, and parts that a setting would replace.

@@ -2,6 +2,7 @@
 """The config of one's own images: what follows from its few numbers."""
 
 import copy
+import math
 import re
 import time
 from unittest.mock import Mock
@@ -243,6 +244,17 @@ def test_the_momentum_is_not_that_of_averages():
     cfg = read_run(DEMO_CONFIG, {'default_hooks.teacher_ema.momentum': 0.004})
     (slip,) = likely_slips(cfg)
     assert '0.996' in slip
+
+
+def test_images_are_large_enough_for_the_crops():
+    """A crop of a hundredth, 3 : 4, of a square for views of 48 pixels."""
+    cfg = read_run(DEMO_CONFIG)
+    assert not likely_slips(cfg)
+    steps = cfg.train_dataloader.dataset.pipeline
+    views = next(step for step in steps if step.type == 'MultiView')
+    views.transforms[1][0].crop_ratio_range = (0.01, 1.0)
+    (slip,) = likely_slips(cfg)
+    assert f'{48 / math.sqrt(0.0075) + 0.5:.0f}' in slip
 
 
 @pytest.mark.slow

@@ -159,6 +159,10 @@ def _look_at_mask(
     labels |= dict.fromkeys([*range(start), ignored], -1)
     if foreign := sorted(set(ids.tolist()) - labels.keys()):
         advice = 'or name all of them in classes (metainfo.classes)'
+        if foreign[0] == number and 0 not in ids and not start:
+            advice = (
+                'or, if they count from 1, reduce_zero_label=True of each set'
+            )
         if path.name.endswith('_labelIds.png'):  # of Cityscapes
             advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
         raise ValueError(

@@ -141,7 +141,10 @@ class CheckpointFitHook(Hook):
         report = check_fit(model, saved, meta, source, training)
         if resumes(runner):
             if saved.keys() != own.keys():
-                raise CheckpointError(f'{report}: resume by its own config')
+                raise CheckpointError(
+                    f'{report}: resume by its own config. Without load_from '
+                    'the newest checkpoint of the work dir is resumed'
+                )
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
                 raise CheckpointError(
                     'there is no run in the checkpoint: start from its '

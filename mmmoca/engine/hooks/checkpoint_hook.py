@@ -94,7 +94,8 @@ class AtomicCheckpointHook(CheckpointHook):
         RuntimeError: Before training, if another run writes there.
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
-        ValueError: If ``out_dir`` is given.
+        ValueError: If ``out_dir`` is given; at the first validation, if it
+            has not the metric of ``save_best``.
     """
 
     _default_greater_keys = (
@@ -203,6 +204,22 @@ class AtomicCheckpointHook(CheckpointHook):
         # None would keep MMEngine from writing a checkpoint with the first
         # best one, which alone cannot be resumed.
         self.last_ckpt = ''
+
+    def after_val_epoch(
+        self, runner: Runner, metrics: dict | None = None
+    ) -> None:
+        """Keep the best checkpoint. MMEngine names no metric that is missing.
+
+        Raises:
+            ValueError: If the validation has not the metric of ``save_best``.
+        """
+        unknown = {*(self.save_best or ())} - {'auto', *(metrics or ())}
+        if metrics and unknown:
+            raise ValueError(
+                f'default_hooks.checkpoint.save_best={listed(unknown)}: the '
+                f'validation has {listed(metrics, 20)}'
+            )
+        super().after_val_epoch(runner, metrics)
 
     def after_train(self, runner: Runner) -> None:
         """Write the last checkpoint of a run that a hook ends early."""

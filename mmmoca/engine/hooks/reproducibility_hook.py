@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import random
+from itertools import chain
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from mmmoca.engine.resume_check import (
     images_digest,
     training_settings,
 )
+from mmmoca.engine.schedulers import WarmupCosineLR
 from mmmoca.engine.settings import unwritten_settings
 from mmmoca.engine.steps import mix_seed
 from mmmoca.messages import listed
@@ -57,12 +59,7 @@ class ReproducibilityHook(Hook):
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        settings = training_settings(runner.cfg)
-        if changes := changed_settings(meta.get('settings'), settings):
-            runner.logger.warning(
-                'the run goes on with other settings than it was saved with: '
-                f'{listed(changes, 20)}'
-            )
+        _warn_of_changes(runner, meta.get('settings'))
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -169,6 +166,32 @@ class ReproducibilityHook(Hook):
         if self._images is None:
             self._images = images_digest(runner.train_dataloader.dataset)
         return self._images
+
+
+def _warn_of_changes(runner: Runner, old: object) -> None:
+    """Warn of settings that differ from those of the checkpoint."""
+    changes = changed_settings(old, training_settings(runner.cfg))
+    found = runner.param_schedulers or []
+    parts = chain(*found.values()) if isinstance(found, dict) else found
+    others = {
+        type(part).__name__
+        for part in parts
+        if not isinstance(part, WarmupCosineLR)
+    }
+    of_schedules = [c for c in changes if c.startswith('param_scheduler')]
+    moved = [c for c in changes if not (others and c in of_schedules)]
+    if moved:
+        runner.logger.warning(
+            'the run goes on with other settings than it was saved with: '
+            f'{listed(moved, 20)}'
+        )
+    longer = any(c.startswith('train_cfg.max_') for c in changes)
+    if others and (of_schedules or longer):
+        runner.logger.warning(
+            f'{listed(sorted(others))} of MMEngine goes on as in the '
+            'checkpoint, whatever the config says: for another schedule start '
+            'from the weights, by load_from=FILE with resume=False'
+        )
 
 
 def _sampler(loop: BaseLoop) -> Sampler:

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Collection
+
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
@@ -18,6 +20,9 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       1e-4.
     - ``prototype_weight_decay`` (float): Their weight decay. Defaults to
       0.05.
+    - ``custom_keys`` (dict[str, dict]): ``lr_mult`` and ``decay_mult`` of
+      parameters whose names have a key in them, as in MMEngine; the longest
+      key counts. They get groups of their own.
 
     The ``constant`` key of a group names what schedules must not change.
 
@@ -29,18 +34,20 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     def __init__(
         self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
     ) -> None:
-        options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
+        options = dict(
+            prototype_lr=1e-4, prototype_weight_decay=0.05, custom_keys={}
+        )
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
         if self.base_lr == 'auto':
             raise ValueError(
                 "lr='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
             )
-        for name, value in self.paramwise_cfg.items():
-            if name not in options or not 0 <= value <= 1000:
-                raise ValueError(
-                    f'paramwise_cfg takes {[*options]} in [0, 1000], '
-                    f'got {name}={value}'
-                )
+        own = dict(self.paramwise_cfg)
+        custom = own.pop('custom_keys')
+        _check(own, options.keys(), 'paramwise_cfg')
+        for key, factors in custom.items():
+            place = f'paramwise_cfg.custom_keys.{key}'
+            _check(factors, ('lr_mult', 'decay_mult'), place)
 
     def add_params(
         self, params: list[dict], module: nn.Module, **kwargs
@@ -54,21 +61,39 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         options, parts = self.paramwise_cfg, module.modules()
         kinds = [m for m in parts if isinstance(m, PrototypeGenerator)]
         generators = {id(p) for part in kinds for p in part.parameters()}
-        trained = [p for p in module.parameters() if p.requires_grad]
-        lr, decay = options['prototype_lr'], options['prototype_weight_decay']
-        for is_prototype, settings in (
-            (False, dict(lr=self.base_lr, weight_decay=self.base_wd)),
-            (True, dict(lr=lr, weight_decay=decay)),
-        ):
-            own = [p for p in trained if (id(p) in generators) == is_prototype]
-            for decays in (True, False):
-                group = dict(settings, constant=['lr'] * is_prototype)
-                if not decays:
-                    group['weight_decay'] = 0.0
-                if is_prototype or not decays:
-                    group['constant'].append('weight_decay')
-                # The optimiser has defaults for settings that are None.
-                group = {k: v for k, v in group.items() if v is not None}
-                group['params'] = [p for p in own if (p.ndim > 1) == decays]
-                if group['params']:
-                    params.append(group)
+        custom = options['custom_keys']
+        keys = sorted(custom, key=len, reverse=True)
+        groups: dict[tuple, list[nn.Parameter]] = {}
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                key = next((key for key in keys if key in name), '')
+                kind = id(parameter) in generators, parameter.ndim < 2, key
+                groups.setdefault(kind, []).append(parameter)
+        for kind in sorted(groups):
+            is_prototype, is_vector, key = kind
+            lr, decay = self.base_lr, self.base_wd
+            if is_prototype:
+                lr = options['prototype_lr']
+                decay = options['prototype_weight_decay']
+            factors = custom.get(key, {})
+            decay_mult = factors.get('decay_mult', int(not is_vector))
+            group = dict(params=groups[kind], constant=['lr'] * is_prototype)
+            if is_prototype or not decay_mult:
+                group['constant'].append('weight_decay')
+            # The optimiser has defaults for settings that are None.
+            if lr is not None:
+                group['lr'] = lr * factors.get('lr_mult', 1)
+            if decay is not None or not decay_mult:
+                group['weight_decay'] = (
+                    decay * decay_mult if decay_mult else 0.0
+                )
+            params.append(group)
+
+
+def _check(numbers: dict, known: Collection[str], place: str) -> None:
+    """Refuse other keys, and what is no number from 0 to 1000."""
+    for name, value in numbers.items():
+        if name not in known or not 0 <= value <= 1000:
+            raise ValueError(
+                f'{place} takes {[*known]} in [0, 1000], got {name}={value}'
+            )

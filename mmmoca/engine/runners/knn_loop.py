@@ -85,6 +85,7 @@ class KNNValLoop(FeatureLoop):
                 raise ValueError(ONE_CLASS)
         tops = top_accuracies(len(class_names(self.labelled)))
         names = [f'knn/top{n}_{s}' for s, _, _ in self.settings for n in tops]
+        names += ['agreement/neighbours'] * (agreement is not None)
         for hook in self.runner.hooks:
             for best in getattr(hook, 'save_best', None) or ():
                 if best.startswith('knn/') and best not in names:
