@@ -203,7 +203,8 @@ class LoadImage(LoadImageFromFile):
         except Exception as error:  # each decoder has errors of its own
             raise _unreadable(name, error) from error
         if img is None:
-            raise _unreadable(name, problem)
+            cut = 'the file is cut short'
+            raise _unreadable(name, problem if header.whole else cut)
         return self.check(img, header, name), header
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
