@@ -45,7 +45,7 @@ MUTANTS = [
     ('math.cos(math.pi * step / total', '-math.cos(math.pi * step / total'),
     ('        if source.requires_grad\n', ''),
     ('self.period * self.end - warmup', 'self.end - warmup'),
-    ('(p.ndim > 1) == decays', '(p.ndim > 2) == decays'),
+    ('parameter.ndim < 2, key', 'parameter.ndim < 3, key'),
     ('runner.seed, get_rank(), runner.iter', 'runner.seed, runner.iter'),
     ('np.random.seed(seed % 2**32)', 'pass'),
     # datasets

@@ -18,7 +18,7 @@ from mmmoca.engine.hooks import LookHook
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.messages import DataWarning
 
-from .conftest import CLASSES, CONFIGS, shapes_config
+from ..helpers.shapes import CLASSES, CONFIGS, shapes_config
 
 pytestmark = pytest.mark.ops
 

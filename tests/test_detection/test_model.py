@@ -11,8 +11,8 @@ from mmengine.registry import HOOKS, MODELS
 
 from mmmoca.engine.config import read_run
 
+from ..helpers.shapes import CONFIGS
 from ..helpers.tools import ROOT, install_configs
-from .conftest import CONFIGS
 
 pytestmark = pytest.mark.ops
 

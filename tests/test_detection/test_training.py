@@ -11,8 +11,8 @@ from mmengine.runner import Runner
 
 from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
 from ..helpers.runs import assert_same, scalars, state_of
+from ..helpers.shapes import SHAPES_CONFIG, shapes_config
 from ..helpers.tools import run_tool as tool
-from .conftest import SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops
 EPOCHS, LAST = 5, 'iter_15.pth'

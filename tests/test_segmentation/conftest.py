@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import pytest
 
-from ..helpers.cityscapes import write_tree
-
 
 @pytest.fixture(scope='package')
 def streets(tmp_path_factory):
     """Eight training and two validation images. Read it only."""
+    from ..helpers.cityscapes import write_tree
+
     root = tmp_path_factory.mktemp('streets')
     write_tree(root, train=4, val=1)
     return root
