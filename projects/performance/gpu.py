@@ -57,7 +57,7 @@ TINY = {
     'model.backbone.arch=deit-tiny model.backbone.tap_layer=8 '
     'model.codebook.num_words=64 compile=False',
     'embedding.py': '--arch vit_tiny_patch16_224 --number 4 --batch-size 2 '
-    '--workers 0 --repeats 1',
+    '--workers 0 --repeats 1 --threads 1',
 }
 
 
