@@ -160,8 +160,10 @@ class CheckpointFitHook(Hook):
             self._compare_normalisation(runner, record_of(meta), source)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
+            config = Path(source).with_suffix('.py')  # of a winning head
+            hint = f'. Its own config is {config}' if config.is_file() else ''
             raise CheckpointError(
-                f'{report}: the missing parts would be tested untrained'
+                f'{report}: the missing parts would be tested untrained{hint}'
             )
         # A whole part that the file has not, such as a head, is a new one.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
