@@ -265,11 +265,13 @@ def _size_slip(cfg: Config) -> str | None:
         views = steps.get('MultiView', {}).get('transforms', ())
         for step in chain(*views) if most else ():
             if short_name(step) == 'RandomResizedCrop':
-                share, _ = step.get('crop_ratio_range', (0.08, 1.0))
+                share = min(step.get('crop_ratio_range', (0.08, 1.0)))
+                shape = min(step.get('aspect_ratio_range', (3 / 4, 4 / 3)))
                 side = max(to_2tuple(step.scale))
-                # The crop is at most 3 : 4, and the image may be a square.
-                needed = math.ceil(side / (0.75 * share) ** 0.5)
-                if most < needed:
+                # Of the smallest crop in a square image.
+                smallest = (shape * share) ** 0.5
+                if most * smallest < side and smallest:
+                    needed = math.ceil(side / smallest)
                     return (
                         f'LoadImage.reduce_to={most} makes images smaller '
                         f'than crops of {share:g} of them need for views of '
