@@ -14,7 +14,6 @@ from .config_files import ConfigFile, dotted, read_config
 
 # What expressions of a config file may call.
 _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
-_WRAPPED = re.compile(r'\.dataset(\.dataset|\.datasets\.\d+)+\b')
 
 
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
@@ -46,11 +45,12 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
+            # A data set of a base is the same one within a wrapper.
+            same = {(_bare(key), repr(value)) for key, value in known.items()}
             keys |= {
                 key
                 for key in held.keys() - known.keys() - inner
-                # A base's data set in a wrapper is as the base has it.
-                if known.get(_WRAPPED.sub('.dataset', key)) != held[key]
+                if (_bare(key), repr(held[key])) not in same
             }
             keys |= {k for k in known.keys() & held if held[k] != known[k]}
         written[file.name] = {key: held[key] for key in keys}
@@ -80,6 +80,11 @@ def _values(
             types = [*map(short_name, value)]
             once = {t: p for t, p in zip(types, value) if types.count(t) == 1}
             yield from _values(once, f'{key}.', True)
+
+
+def _bare(key: str) -> str:
+    """Return a key without the wrappers of its data set."""
+    return re.sub(r'\.dataset(\.dataset|\.datasets\.\d+)+\b', '.dataset', key)
 
 
 def _literals(

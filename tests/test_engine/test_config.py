@@ -228,6 +228,16 @@ def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
     )
     key = f'train_dataloader.dataset.{inside}.data_root'
     assert place(read_run(file), key)[1] == (own or '/setting')
+    bare = tmp_path / 'bare.py'
+    bare.write_text(
+        "_base_ = 'own.py'\ndata_root = '/other'\n"
+        f'part = _base_.train_dataloader.dataset.{inside}\n'.replace(
+            '.0', '[0]'
+        )
+        + 'train_dataloader = dict(dataset=dict(_delete_=True, **part))\n'
+    )
+    key = 'train_dataloader.dataset.data_root'
+    assert place(read_run(bare), key)[1] == '/other'
 
 
 @pytest.mark.parametrize(
