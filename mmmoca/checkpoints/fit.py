@@ -28,6 +28,7 @@ from .normal_form import (
 )
 from .record import record_of
 
+TEACHER_CLS = 'teacher.cls_token'  # of a model of pretraining
 # After the last layer. A classifier's is in the place of the encoder's.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
 # mmpretrain's backbones resize these while they are loaded.
@@ -123,6 +124,11 @@ def check_fit(
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
         '(convert.py --in-channels N of the tools adapts it to other images)'
     )
+    if TEACHER_CLS in own:
+        advice = (
+            'start a pretraining from it by --init FILE, or test its encoder '
+            'by a config of k-NN, such as knn_vit-b16_in1k'
+        )
     vits = [
         (name, vit, after_prefix(saved, f'{name}.' if name else ''))
         for name, vit in module.named_modules()

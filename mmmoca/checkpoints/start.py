@@ -14,13 +14,18 @@ from torch import nn
 
 from .backbone import find_backbone
 from .errors import CheckpointError
-from .fit import check_fit, fit, loaded_names, without_final_norm
+from .fit import (
+    TEACHER_CLS,
+    check_fit,
+    fit,
+    loaded_names,
+    without_final_norm,
+)
 from .locate import tensors_of
 from .release import read_converted
 from .write import backbone_checkpoint
 
 START_SCHEME = 'mmmoca-start://'
-TEACHER_CLS = 'teacher.cls_token'
 _ENCODERS = ('backbone', 'teacher')
 
 
