@@ -79,6 +79,18 @@ def test_more_classes_than_masks_can_hold():
             check_config(cfg)
 
 
+def test_a_pyramid_has_the_patches_of_its_backbone():
+    """In models without our factory, which tells it."""
+    neck = dict(type='mmmoca.ViTFeaturePyramid', in_channels=6)
+    model = dict(type='RetinaNet', backbone=dict(patch_size=8))
+    model['neck'] = [neck, dict(type='FPN')]
+    with raises(ValueError, 'model.neck.patch_size'):
+        check_config(Config(dict(model=model)))
+    check_config(Config(dict(model=model | dict(detector='RetinaNet'))))
+    neck['patch_size'] = 8
+    check_config(Config(dict(model=model)))
+
+
 ATTENTIVE = dict(in_channels=64, num_classes=5, base_lrs=[0.1])
 LINEAR = dict(in_channels=12, num_classes=7, base_lrs=[0.1])
 DEPTH = dict(in_channels=8)

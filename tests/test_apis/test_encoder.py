@@ -261,6 +261,8 @@ def test_other_sizes(root, run):
     found = larger.embed(image, features='patches')
     assert found.patches.shape == (1, 16, 6, 12)
     assert 'images of 48 x 96 pixels' in repr(larger)
+    shapes = repr(larger(torch.zeros(2, 3, 48, 96)))
+    assert f'avg=(2, {larger.backbone.embed_dims})' in shapes
     same = mmmoca.load(root / 'run.pth', img_size=np.array([48.0, 96.0]))
     assert same.pipeline == larger.pipeline
 
