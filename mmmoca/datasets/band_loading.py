@@ -6,8 +6,8 @@ import numpy as np
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .decoding import decode
-from .headers import Header, Source
+from .decoding import decode, stored_shape
+from .headers import Header, Source, read_header
 from .loading import DepthError, LoadImage
 
 
@@ -93,11 +93,28 @@ class LoadBands(LoadImage):
         and no page that is one.
         """
         img, header = super().load(source, name)
-        there = math.prod(header.size) * header.channels * header.frames
-        left = header.frames if img.size < there else 1
-        return img, header._replace(
-            transparent=False, orientation=1, frames=left
-        )
+        return img, _of_bands(header, img)
+
+    def header(self, content: bytes, name: str) -> Header:
+        """Read what a file says of its bands, without their values.
+
+        Args:
+            content (bytes): Of the file.
+            name (str): What to call it in errors.
+
+        Returns:
+            Header: As of :meth:`load`.
+
+        Raises:
+            OSError: If it is no image.
+            ValueError: If its channels are others, or not clear.
+        """
+        header = read_header(content)
+        if header.format in ('NPY', 'TIFF'):
+            shape = stored_shape(content, header)
+            empty = np.broadcast_to(np.uint8(0), shape)  # takes no memory
+            return _of_bands(header, self._channels_last(empty, name))
+        return header._replace(transparent=False, orientation=1)
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
         """Take images of all kinds."""
@@ -178,3 +195,12 @@ class LoadBands(LoadImage):
             counts = (~missing).sum(axis=(0, 1)).clip(min=1)
             sums = img.sum(axis=(0, 1), where=~missing, dtype=np.float64)
             np.copyto(img, (sums / counts).astype(np.float32), where=missing)
+
+
+def _of_bands(header: Header, img: np.ndarray) -> Header:
+    """Return the header of an image of bands, (H, W, C)."""
+    there = math.prod(header.size) * header.channels * header.frames
+    left = header.frames if img.size < there else 1  # pages that are no bands
+    return header._replace(
+        size=img.shape[:2], transparent=False, orientation=1, frames=left
+    )

@@ -160,6 +160,15 @@ def _pillow_values(
     return cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2GRAY)
 
 
+def stored_shape(content: bytes, header: Header) -> tuple[int, ...]:
+    """Return the shape of a TIFF's first series, or of an array's file."""
+    if header.format == 'NPY':
+        return npy_layout(content)[0]
+    tifffile = import_extra('tifffile', 'TIFF')
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        return file.series[0].shape
+
+
 def _npy_values(content: bytes) -> np.ndarray:
     shape, dtype, columns, begin = npy_layout(content)
     # np.load would make room for whatever the header says.

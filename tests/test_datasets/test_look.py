@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tifffile
 from mmengine.dataset import BaseDataset
 from PIL import Image
 
@@ -215,3 +216,20 @@ def test_labels_as_they_are_loaded(tmp_path):
     assert len(facts.wrong) == 1 and 'a.png' in facts.wrong[0]
     (line,) = mask_facts(masks_of(tmp_path, 'b.png')).sentences()
     assert '255' in line
+
+
+def test_bands_that_a_file_stores_as_pages(tmp_path):
+    """As tifffile does; several arrays in a file are more than is read."""
+    bands = np.random.default_rng(0).integers(0, 999, (20, 24, 5))
+    tifffile.imwrite(tmp_path / 'a.tif', bands.astype(np.uint16))
+    with tifffile.TiffWriter(tmp_path / 'b.tif') as file:
+        for _ in range(2):
+            file.write(bands.astype(np.uint16))
+    np.save(tmp_path / 'c.npy', bands.transpose(2, 0, 1).astype(np.uint16))
+    load = dict(type='mmmoca.LoadBands', channels=5)
+    options = dict(with_label=False, extensions='', pipeline=[load])
+    for pixels in (0, 3):
+        facts = image_facts(ImageFolder(str(tmp_path), **options), pixels)
+        assert facts.sizes == [(20, 24)] * 3 and not facts.unreadable
+        assert facts.odd == {'of several pages or frames': 1}
+        assert facts.examples == dict.fromkeys(facts.odd, f'{tmp_path}/b.tif')

@@ -124,7 +124,10 @@ class ImageFacts:
             found.append('equal to another')
         if self.seen.setdefault(digest, label) != label:
             found.append('equal to one of another class')
-        header = read_header(content)
+        is_bands = isinstance(load, LoadBands)
+        header = (
+            load.header(content, path) if is_bands else read_header(content)
+        )
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
         turns = load.color_type in TURNING
