@@ -71,10 +71,10 @@ def main() -> None:
             show = print_config if args.arguments else list_configs
             show(*args.arguments)
             sys.stdout.flush()
-        except (OSError, ValueError) as error:
-            parser.error(str(error))
         except BrokenPipeError:  # of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as error:  # of a config's own code, too
+            parser.error(f'{error}')
     else:
         (tool, *options), _ = COMMANDS[args.command]
         program = shipped(f'tools/{tool}.py')

@@ -237,7 +237,9 @@ def _views(encoder: Encoder) -> list[list[dict]]:
     """Return the transforms of both views (paper, appendix C.4)."""
     config = Config.fromfile(shipped('configs') / VIEWS)
     crop = dict(config.crop, scale=encoder.preprocessing.img_size)
-    if short_name(encoder.pipeline[0]) == 'LoadBands':
+    loader = encoder.pipeline[0]
+    grey = str(loader.get('color_type')).startswith('grayscale')
+    if grey or short_name(loader) == 'LoadBands':
         jitter = dict(
             type='mmmoca.BandJitter',
             brightness=0.4,

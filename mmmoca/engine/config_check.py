@@ -15,6 +15,7 @@ from numbers import Real
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.utils import to_2tuple
 
 from mmmoca.config_parts import parts_of, preprocessor_of, short_name
 from mmmoca.messages import listed
@@ -138,12 +139,13 @@ def _wrong_hooks(settings: dict) -> Iterator[str]:
 def _wrong_strides(settings: dict) -> Iterator[str]:
     """Yield pyramids that take the backbone's patches for others."""
     model = settings.get('model') or {}
-    size = (model.get('backbone') or {}).get('patch_size')
-    if 'detector' in model or size is None:  # CheckedDetector fills it in
+    if 'detector' in model:  # of CheckedDetector, which fills it in
         return
+    size = (model.get('backbone') or {}).get('patch_size', 16)
     for neck in parts_of(model.get('neck')):
         own = neck.get('patch_size', 16)
-        if short_name(neck) == 'ViTFeaturePyramid' and own != size:
+        is_pyramid = short_name(neck) == 'ViTFeaturePyramid'
+        if is_pyramid and to_2tuple(own) != to_2tuple(size):
             yield (
                 f'model.neck.patch_size={own}: must be {size}, the patch of '
                 'model.backbone'

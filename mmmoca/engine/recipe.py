@@ -266,7 +266,8 @@ def _size_slip(cfg: Config) -> str | None:
         for step in chain(*views) if most else ():
             if short_name(step) == 'RandomResizedCrop':
                 share = min(step.get('crop_ratio_range', (0.08, 1.0)))
-                shape = min(step.get('aspect_ratio_range', (3 / 4, 4 / 3)))
+                low, high = step.get('aspect_ratio_range', (3 / 4, 4 / 3))
+                shape = min(low, 1 / high)
                 side = max(to_2tuple(step.scale))
                 # Of the smallest crop in a square image.
                 smallest = (shape * share) ** 0.5

@@ -183,6 +183,8 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         held = [s.get(key) for s in (group, own)]
         # A schedule moves the number itself.
         pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
+        if key == 'betas' and 'initial_momentum' in own:
+            held = pair = [s.get(key, ())[1:] for s in (group, own)]
         numbers = {*map(type, held + pair)} <= {int, float}
         alike = repr(pair[0]) == repr(pair[1]) and (
             numbers or repr(held[0]) == repr(held[1])

@@ -3,7 +3,7 @@
 
 import ast
 import re
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,7 +35,7 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         found = [*_values(read_config(file.name))]
         values[file.name] = {key: value for key, value, _ in found}
         inner |= {key for key, _, in_list in found if in_list}
-    written = {}
+    written: dict[str, dict[str, Any]] = {}
     for file in files:
         held = values[file.name]
         keys = {
@@ -45,13 +45,18 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            # A data set of a base is the same one within a wrapper.
-            same = {(_bare(key), repr(value)) for key, value in known.items()}
-            keys |= {
-                key
-                for key in held.keys() - known.keys() - inner
-                if (_bare(key), repr(held[key])) not in same
-            }
+            # A base's data set is the same one in a wrapper, or out of one.
+            twins: dict[str, list[str]] = defaultdict(list)
+            for key in known:
+                twins[_bare(key)].append(key)
+            for key in held.keys() - known.keys():
+                others = twins.get(_bare(key), [])
+                same = {k for k in others if known[k] == held[key]}
+                for name in file.inherited - {file.name} if same else ():
+                    if same & written[name].keys():
+                        written[name][key] = held[key]
+                if not same and (others or key not in inner):
+                    keys.add(key)
             keys |= {k for k in known.keys() & held if held[k] != known[k]}
         written[file.name] = {key: held[key] for key in keys}
     return written

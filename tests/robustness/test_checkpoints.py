@@ -249,6 +249,34 @@ def test_a_schedule_of_mmengine_stays(root):
     assert sorted(runner.param_schedulers[0].milestones) == [1, 2]
 
 
+def test_states_of_an_optimiser_stay_with_their_parameters(root):
+    """Groups of the same sizes, and schedules in another order."""
+    one, other = (
+        {'optim_wrapper.paramwise_cfg.custom_keys': {key: dict(lr_mult=0.5)}}
+        for key in ('backbone.layers.0.', 'backbone.layers.1.')
+    )
+    two = [
+        dict(type='mmmoca.CosineWeightDecay', eta_min=0.4, by_epoch=False),
+        dict(type='mmmoca.WarmupCosineLR', by_epoch=False),
+        dict(type='ConstantMomentum', factor=0.5, end=9, by_epoch=False),
+    ]
+    short = {'train_cfg.max_iters': 2}
+    build(root, 'groups', **short | one, param_scheduler=two).train()
+    again = dict(resume=True, load_from=f'{root}/groups/iter_2.pth')
+    for name, changed in (
+        ('groups_other', other | dict(param_scheduler=two)),
+        ('groups_order', one | dict(param_scheduler=two[::-1])),
+    ):
+        with pytest.raises(ValueError, match='other'):
+            build(root, name, **again | changed).train()
+    two[1] = dict(two[1], warmup=1)
+    runner = build(root, 'groups_more', **again | one, param_scheduler=two)
+    # The change of ours is told beside what MMEngine restores.
+    warnings = warnings_of(runner)
+    assert 'warmup=1' in warnings and 'ConstantMomentum' in warnings
+    assert runner.iter == 6
+
+
 def at(runner, moment, iteration, act):
     """Let something happen when a run reaches a hook in an iteration."""
     call_hook = runner.call_hook

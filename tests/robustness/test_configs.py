@@ -239,6 +239,7 @@ def test_parts_with_rates_of_their_own():
     """The longest key counts, and its decay in the place of the rules."""
     custom = {
         'backbone': dict(lr_mult=0.5),
+        'neck': dict(lr_mult=0),
         'backbone.layers': dict(lr_mult=0.1, decay_mult=2),
         'generator': dict(lr_mult=3, decay_mult=0),
     }
@@ -248,6 +249,14 @@ def test_parts_with_rates_of_their_own():
         paramwise_cfg=dict(custom_keys=custom, prototype_lr=0.2),
     )
     model = build_moca()
+    for wrong, named in (
+        ({'bakbone': dict(lr_mult=2)}, 'bakbone'),
+        ({'head': 0.1}, 'head'),
+        ({'head': dict(lr_mult='0.1')}, 'lr_mult'),
+    ):
+        with raises(ValueError, named):
+            flat = dict(custom_keys=wrong)
+            build_optim_wrapper(model, dict(cfg, paramwise_cfg=flat))
     found = {}
     optimizer = build_optim_wrapper(model, cfg).optimizer
     for group in optimizer.param_groups:
@@ -263,6 +272,8 @@ def test_parts_with_rates_of_their_own():
         elif 'generator' in name:
             expected = 0.2 * 3, 0.0, ['lr', 'weight_decay']
             assert (lr, decay, constant) == expected
+        elif name.startswith('neck'):  # no schedule moves it
+            assert lr == 0 and constant[0] == 'lr'
         else:
             assert lr == (0.05 if name.startswith('backbone') else 0.1)
             assert decay == (0.02 if parameter.ndim > 1 else 0.0)

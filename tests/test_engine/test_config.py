@@ -228,6 +228,14 @@ def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
     )
     key = f'train_dataloader.dataset.{inside}.data_root'
     assert place(read_run(file), key)[1] == (own or '/setting')
+    child = tmp_path / 'child.py'  # of a file's own value
+    child.write_text(
+        "_base_ = 'own.py'\npart = _base_.train_dataloader.dataset\n"
+        'whole = dict(_delete_=True, type="RepeatDataset", times=2, '
+        'dataset=part)\ntrain_dataloader = dict(dataset=whole)\n'
+    )
+    inner = f'train_dataloader.dataset.dataset.{inside}.data_root'
+    assert place(read_run(child), inner)[1] == (own or '/setting')
     bare = tmp_path / 'bare.py'
     bare.write_text(
         "_base_ = 'own.py'\ndata_root = '/other'\n"

@@ -25,6 +25,7 @@ from mmmoca.apis.dense_comparison import (
     images_with_masks,
 )
 from mmmoca.apis.encoder import Encoder
+from mmmoca.apis.features import Embeddings
 from mmmoca.apis.images import Images
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.datasets.masks import read_mask
@@ -103,6 +104,12 @@ def _features(files, name, split):
     return found, labels, [f'{p.parent.name}/{p.name}' for p in paths]
 
 
+def one_channel(images, **_):
+    """The images as they are loaded, for their features."""
+    rows = [image.flatten().float() for image in images]
+    return Embeddings(avg=torch.stack(rows))
+
+
 def test_images_without_labels(tool, files, tmp_path):
     """The views change colours, and depend on the seed alone."""
     for number in range(30):
@@ -115,6 +122,13 @@ def test_images_without_labels(tool, files, tmp_path):
     found = evaluate_unlabelled(encoder, tmp_path, num_workers=0)
     assert before == (random.getstate(), torch.get_rng_state().tolist())
     assert found['agreement'] < 50 and found['unreadable'] == 1
+    grey = dict(type='mmmoca.LoadImage', color_type='grayscale')
+    bands = dict(type='mmmoca.LoadBands', channels=1)
+    for loader in grey, bands:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(encoder, 'pipeline', [loader])
+            patch.setattr(encoder, 'embed', one_channel)
+            assert 0 <= evaluate_unlabelled(encoder, digits)['agreement'] < 99
     line = file, '--images', digits, '--num-heads', HEADS, '--num-workers', 2
     tool.main([*map(str, line), '--out-dir', f'{tmp_path}/out'])
     written = json.loads((tmp_path / 'out' / 'compare.json').read_text())

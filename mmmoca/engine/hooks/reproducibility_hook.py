@@ -1,11 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import hashlib
 import random
+import re
 from itertools import chain
 
 import numpy as np
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
@@ -19,9 +22,13 @@ from mmmoca.engine.resume_check import (
 )
 from mmmoca.engine.schedulers import WarmupCosineLR
 from mmmoca.engine.settings import unwritten_settings
-from mmmoca.engine.steps import mix_seed
+from mmmoca.engine.steps import mix_seed, unwrap_model
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
+
+_OTHER_SCHEDULE = re.compile(
+    r'param_scheduler(\.\d+)?\.(type|by_epoch|convert_to_iter_based)='
+)
 
 
 @HOOKS.register_module()
@@ -48,7 +55,8 @@ class ReproducibilityHook(Hook):
         ValueError: Before training, if the processes have different seeds. At
             resume, if the images, the global batch, the number of
             micro-batches or of iterations of an epoch has changed, since a
-            run counts iterations.
+            run counts iterations; or the kinds of schedules, or the
+            parameters of the optimiser's groups.
     """
 
     def __init__(self) -> None:
@@ -59,7 +67,15 @@ class ReproducibilityHook(Hook):
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        _warn_of_changes(runner, meta.get('settings'))
+        _check_settings(runner, meta.get('settings'))
+        groups = _groups_digest(runner)
+        if meta.get('groups', groups) != groups:
+            raise ValueError(
+                'the run to resume had other parameters in the groups of its '
+                'optimiser, whose states would be those of others: write its '
+                'optim_wrapper.paramwise_cfg, or start from its weights by '
+                'load_from=FILE with resume=False'
+            )
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -160,6 +176,8 @@ class ReproducibilityHook(Hook):
         images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)
         checkpoint['meta'] |= dict(settings=settings, images=images)
+        if (groups := _groups_digest(runner)) is not None:
+            checkpoint['meta']['groups'] = groups
 
     def _digest(self, runner: Runner) -> str:
         """Return the digest of the run's images, computed once."""
@@ -168,30 +186,59 @@ class ReproducibilityHook(Hook):
         return self._images
 
 
-def _warn_of_changes(runner: Runner, old: object) -> None:
-    """Warn of settings that differ from those of the checkpoint."""
+def _check_settings(runner: Runner, old: object) -> None:
+    """Compare the settings with those of the checkpoint.
+
+    MMEngine pairs the schedules of both by their place, and restores its own
+    ones as a whole.
+    """
     changes = changed_settings(old, training_settings(runner.cfg))
+    if others := [c for c in changes if _OTHER_SCHEDULE.match(c)]:
+        raise ValueError(
+            'the run to resume had other schedules, or another order of them '
+            f'({listed(others)}): write them, or start from its weights by '
+            'load_from=FILE with resume=False'
+        )
     found = runner.param_schedulers or []
-    parts = chain(*found.values()) if isinstance(found, dict) else found
-    others = {
-        type(part).__name__
-        for part in parts
+    parts = [*chain(*found.values())] if isinstance(found, dict) else found
+    restored = {
+        number: type(part).__name__
+        for number, part in enumerate(parts)
         if not isinstance(part, WarmupCosineLR)
     }
-    of_schedules = [c for c in changes if c.startswith('param_scheduler')]
-    moved = [c for c in changes if not (others and c in of_schedules)]
-    if moved:
+    stay = [c for c in changes if _place_of_schedule(c) in restored]
+    if moved := [c for c in changes if c not in stay]:
         runner.logger.warning(
             'the run goes on with other settings than it was saved with: '
             f'{listed(moved, 20)}'
         )
     longer = any(c.startswith('train_cfg.max_') for c in changes)
-    if others and (of_schedules or longer):
+    if restored and (stay or longer):
         runner.logger.warning(
-            f'{listed(sorted(others))} of MMEngine goes on as in the '
+            f'{listed(restored.values())} of MMEngine goes on as in the '
             'checkpoint, whatever the config says: for another schedule start '
             'from the weights, by load_from=FILE with resume=False'
         )
+
+
+def _place_of_schedule(change: str) -> int | None:
+    """Return which schedule a setting is of, None if it is of none."""
+    found = re.match(r'param_scheduler(?:\.(\d+))?\.', change)
+    return int(found[1] or 0) if found else None
+
+
+def _groups_digest(runner: Runner) -> str | None:
+    """Return a digest of the parameters' names by groups of the optimiser."""
+    wrapper = runner.optim_wrapper
+    if not isinstance(wrapper, OptimWrapper):  # of several
+        return None
+    model = unwrap_model(runner.model)
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = wrapper.optimizer.param_groups
+    lines = [
+        ' '.join(names.get(id(p), '?') for p in g['params']) for g in groups
+    ]
+    return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
 
 def _sampler(loop: BaseLoop) -> Sampler:

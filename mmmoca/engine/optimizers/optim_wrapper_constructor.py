@@ -1,9 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from collections.abc import Collection
+from numbers import Real
 
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
+from mmmoca.messages import listed
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
@@ -22,13 +24,14 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       0.05.
     - ``custom_keys`` (dict[str, dict]): ``lr_mult`` and ``decay_mult`` of
       parameters whose names have a key in them, as in MMEngine; the longest
-      key counts. They get groups of their own.
+      key counts. They get groups of their own. ``lr_mult=0`` freezes them.
 
     The ``constant`` key of a group names what schedules must not change.
 
     Raises:
         ValueError: If ``paramwise_cfg`` has another key or a negative
-            number, or the learning rate is still 'auto'.
+            number, a custom key is in no name of a parameter, or the learning
+            rate is still 'auto'.
     """
 
     def __init__(
@@ -62,13 +65,19 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         kinds = [m for m in parts if isinstance(m, PrototypeGenerator)]
         generators = {id(p) for part in kinds for p in part.parameters()}
         custom = options['custom_keys']
-        keys = sorted(custom, key=len, reverse=True)
+        keys = sorted(sorted(custom), key=len, reverse=True)
         groups: dict[tuple, list[nn.Parameter]] = {}
         for name, parameter in module.named_parameters():
             if parameter.requires_grad:
                 key = next((key for key in keys if key in name), '')
                 kind = id(parameter) in generators, parameter.ndim < 2, key
                 groups.setdefault(kind, []).append(parameter)
+        names = [name for name, _ in module.named_parameters()]
+        if idle := [k for k in keys if not any(k in name for name in names)]:
+            raise ValueError(
+                f'paramwise_cfg.custom_keys: no parameter has {listed(idle)} '
+                f'in its name: names are such as {names[-1]}'
+            )
         for kind in sorted(groups):
             is_prototype, is_vector, key = kind
             lr, decay = self.base_lr, self.base_wd
@@ -77,7 +86,9 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 decay = options['prototype_weight_decay']
             factors = custom.get(key, {})
             decay_mult = factors.get('decay_mult', int(not is_vector))
-            group = dict(params=groups[kind], constant=['lr'] * is_prototype)
+            # A schedule would end above 0, at its eta_min.
+            keeps = is_prototype or factors.get('lr_mult') == 0
+            group = dict(params=groups[kind], constant=['lr'] * keeps)
             if is_prototype or not decay_mult:
                 group['constant'].append('weight_decay')
             # The optimiser has defaults for settings that are None.
@@ -92,8 +103,11 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 def _check(numbers: dict, known: Collection[str], place: str) -> None:
     """Refuse other keys, and what is no number from 0 to 1000."""
+    if not isinstance(numbers, dict):
+        raise ValueError(f'{place}={numbers!r}: must be a dict')
     for name, value in numbers.items():
-        if name not in known or not 0 <= value <= 1000:
+        right = isinstance(value, Real) and 0 <= value <= 1000
+        if name not in known or not right:
             raise ValueError(
                 f'{place} takes {[*known]} in [0, 1000], got {name}={value}'
             )

@@ -36,8 +36,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     rows, number = owned_rows(shard.ids)
     if number < 3:
         raise ValueError(
-            f'{number} images have no neighbours to compare: write '
-            'val_cfg.agreement=None'
+            f'{number} images have no neighbours to compare: take three or '
+            'more, or write val_cfg.agreement=None'
         )
     k = max(1, min(k, number // 10))
     ids, views = shard.ids[rows], take_rows(shard.feats, rows)
