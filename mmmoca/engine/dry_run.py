@@ -165,7 +165,8 @@ def _rates(groups: list[dict]) -> dict[str, str]:
     """Highest and lowest learning rate of prototypes and of other groups."""
     rates: dict[str, set[float]] = {}
     for group in groups:
-        own = 'lr' in group.get('constant', ())
+        # One of 0 is of parameters that `custom_keys` freezes.
+        own = 'lr' in group.get('constant', ()) and group['lr']
         name = 'learning rate of prototypes' if own else 'learning rate'
         rates.setdefault(name, set()).add(group.get('initial_lr', group['lr']))
     return {

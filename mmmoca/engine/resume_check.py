@@ -191,6 +191,12 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         )
         if alike or key.startswith('initial_'):
             continue
+        if key == 'constant':
+            raise CheckpointError(
+                'parts of the run to resume were frozen, or without decay, '
+                'by another optim_wrapper.paramwise_cfg: write it, or '
+                f'{_ADVICE}'
+            )
         if not numbers:
             raise CheckpointError(
                 f'the optimiser in the checkpoint has {key}={pair[0]!r}, '

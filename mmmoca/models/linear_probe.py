@@ -148,5 +148,15 @@ class LinearProbe(ImageClassifier):
 
 
 def _labels(data_samples: list[DataSample]) -> Tensor:
-    """Collect the class indices of the samples, int64, (B, )."""
-    return torch.cat([sample.gt_label for sample in data_samples])
+    """Collect the class indices of the samples, int64, (B, ).
+
+    Raises:
+        ValueError: Unless each sample has one label.
+    """
+    labels = [sample.gt_label for sample in data_samples]
+    if any(label.numel() != 1 for label in labels):
+        raise ValueError(
+            'a linear probe learns one label an image, and the data set gives '
+            'some of them several or none'
+        )
+    return torch.cat(labels)

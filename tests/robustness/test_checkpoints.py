@@ -267,9 +267,10 @@ def test_states_of_an_optimiser_stay_with_their_parameters(root):
         ('groups_other', other | dict(param_scheduler=two)),
         ('groups_order', one | dict(param_scheduler=two[::-1])),
     ):
-        with pytest.raises(ValueError, match='other'):
+        with pytest.raises(ValueError, match='load_from'):
             build(root, name, **again | changed).train()
     two[1] = dict(two[1], warmup=1)
+    two[2] = dict(two[2], type='mmengine.ConstantMomentum')  # the same one
     runner = build(root, 'groups_more', **again | one, param_scheduler=two)
     # The change of ours is told beside what MMEngine restores.
     warnings = warnings_of(runner)

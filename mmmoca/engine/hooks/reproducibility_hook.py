@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, _ParamScheduler
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
@@ -25,10 +25,6 @@ from mmmoca.engine.settings import unwritten_settings
 from mmmoca.engine.steps import mix_seed, unwrap_model
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
-
-_OTHER_SCHEDULE = re.compile(
-    r'param_scheduler(\.\d+)?\.(type|by_epoch|convert_to_iter_based)='
-)
 
 
 @HOOKS.register_module()
@@ -68,14 +64,7 @@ class ReproducibilityHook(Hook):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
         _check_settings(runner, meta.get('settings'))
-        groups = _groups_digest(runner)
-        if meta.get('groups', groups) != groups:
-            raise ValueError(
-                'the run to resume had other parameters in the groups of its '
-                'optimiser, whose states would be those of others: write its '
-                'optim_wrapper.paramwise_cfg, or start from its weights by '
-                'load_from=FILE with resume=False'
-            )
+        _check_pairs(runner, meta)
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -176,6 +165,7 @@ class ReproducibilityHook(Hook):
         images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)
         checkpoint['meta'] |= dict(settings=settings, images=images)
+        checkpoint['meta']['schedules'] = _kinds_of_schedules(runner)
         if (groups := _groups_digest(runner)) is not None:
             checkpoint['meta']['groups'] = groups
 
@@ -193,14 +183,7 @@ def _check_settings(runner: Runner, old: object) -> None:
     ones as a whole.
     """
     changes = changed_settings(old, training_settings(runner.cfg))
-    if others := [c for c in changes if _OTHER_SCHEDULE.match(c)]:
-        raise ValueError(
-            'the run to resume had other schedules, or another order of them '
-            f'({listed(others)}): write them, or start from its weights by '
-            'load_from=FILE with resume=False'
-        )
-    found = runner.param_schedulers or []
-    parts = [*chain(*found.values())] if isinstance(found, dict) else found
+    parts = _schedules(runner)
     restored = {
         number: type(part).__name__
         for number, part in enumerate(parts)
@@ -219,6 +202,39 @@ def _check_settings(runner: Runner, old: object) -> None:
             'checkpoint, whatever the config says: for another schedule start '
             'from the weights, by load_from=FILE with resume=False'
         )
+
+
+def _check_pairs(runner: Runner, meta: dict) -> None:
+    """Refuse states that MMEngine and PyTorch would pair with other parts."""
+    kinds = _kinds_of_schedules(runner)
+    before = meta.get('schedules', kinds)
+    if before != kinds:
+        raise ValueError(
+            f'the run to resume had the schedules {listed(before)}, this '
+            f'one has {listed(kinds)}: write those, in their order, or '
+            'start from its weights by load_from=FILE with resume=False'
+        )
+    groups = _groups_digest(runner)
+    if meta.get('groups', groups) != groups:
+        raise ValueError(
+            'the run to resume had other parameters in the groups of its '
+            'optimiser, whose states would be those of others: write its '
+            'optim_wrapper.paramwise_cfg, or start from its weights by '
+            'load_from=FILE with resume=False'
+        )
+
+
+def _schedules(runner: Runner) -> list[_ParamScheduler]:
+    found = runner.param_schedulers or []
+    return [*chain(*found.values())] if isinstance(found, dict) else found
+
+
+def _kinds_of_schedules(runner: Runner) -> list[str]:
+    """Return the kind of each schedule, and what it counts."""
+    return [
+        f'{type(part).__name__} by {"epoch" if part.by_epoch else "iteration"}'
+        for part in _schedules(runner)
+    ]
 
 
 def _place_of_schedule(change: str) -> int | None:

@@ -24,7 +24,9 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       0.05.
     - ``custom_keys`` (dict[str, dict]): ``lr_mult`` and ``decay_mult`` of
       parameters whose names have a key in them, as in MMEngine; the longest
-      key counts. They get groups of their own. ``lr_mult=0`` freezes them.
+      key counts. They get groups of their own. ``lr_mult=0`` freezes them,
+      and ``decay_mult`` lets 1-D parameters decay, too. An ``eta_min`` of a
+      schedule is one number for all groups.
 
     The ``constant`` key of a group names what schedules must not change.
 
@@ -72,7 +74,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 key = next((key for key in keys if key in name), '')
                 kind = id(parameter) in generators, parameter.ndim < 2, key
                 groups.setdefault(kind, []).append(parameter)
-        names = [name for name, _ in module.named_parameters()]
+        names = [n for n, p in module.named_parameters() if p.requires_grad]
         if idle := [k for k in keys if not any(k in name for name in names)]:
             raise ValueError(
                 f'paramwise_cfg.custom_keys: no parameter has {listed(idle)} '
