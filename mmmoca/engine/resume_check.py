@@ -9,11 +9,16 @@ from collections.abc import Sized
 from numbers import Real
 
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, _ParamScheduler
+from mmengine.runner import Runner
 from torch import Tensor
 
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.datasets.seeding import members
+from mmmoca.messages import listed
+
+from .schedulers import WarmupCosineLR
+from .steps import unwrap_model
 
 _ADVICE = 'start from its weights by load_from=FILE with resume=False'
 # States with the shape of the parameter in any optimiser.
@@ -70,6 +75,102 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
+
+
+def warn_of_changes(runner: Runner, old: object) -> None:
+    """Warn of settings that differ from those of the checkpoint.
+
+    MMEngine restores its own schedules as a whole, ours follow the config.
+
+    Args:
+        runner (Runner): The run that goes on.
+        old (object): See :func:`changed_settings`.
+    """
+    changes = changed_settings(old, training_settings(runner.cfg))
+    restored = {
+        number: type(part).__name__
+        for number, part in enumerate(_schedules(runner))
+        if not isinstance(part, WarmupCosineLR)
+    }
+    stay = [c for c in changes if _place_of_schedule(c) in restored]
+    if moved := [c for c in changes if c not in stay]:
+        runner.logger.warning(
+            'the run goes on with other settings than it was saved with: '
+            f'{listed(moved, 20)}'
+        )
+    longer = any(c.startswith('train_cfg.max_') for c in changes)
+    if restored and (stay or longer):
+        runner.logger.warning(
+            f'{listed(restored.values())} of MMEngine goes on as in the '
+            'checkpoint, whatever the config says: for another schedule '
+            f'{_ADVICE}'
+        )
+
+
+def paired_parts(runner: Runner) -> dict[str, str]:
+    """Return what MMEngine and PyTorch pair with a checkpoint by its place.
+
+    Args:
+        runner (Runner): A run.
+
+    Returns:
+        dict[str, str]: ``schedules``, the kind of each and what it counts;
+        and of one optimiser ``groups``, the SHA-256 of the names of its
+        parameters, group by group.
+    """
+    kinds = [
+        f'{type(part).__name__} by {"epoch" if part.by_epoch else "iteration"}'
+        for part in _schedules(runner)
+    ]
+    found = dict(schedules=', '.join(kinds))
+    wrapper = runner.optim_wrapper
+    if isinstance(wrapper, OptimWrapper):
+        model = unwrap_model(runner.model)
+        names = {id(p): name for name, p in model.named_parameters()}
+        text = '\n'.join(
+            ' '.join(names.get(id(p), '?') for p in group['params'])
+            for group in wrapper.optimizer.param_groups
+        )
+        found['groups'] = hashlib.sha256(text.encode()).hexdigest()
+    return found
+
+
+def check_pairs(runner: Runner, meta: dict) -> None:
+    """Refuse states that would be paired with other parts.
+
+    Args:
+        runner (Runner): The run that goes on.
+        meta (dict): That of the checkpoint, with :func:`paired_parts` unless
+            an older version has written it.
+
+    Raises:
+        ValueError: If schedules or groups of parameters are others.
+    """
+    parts = paired_parts(runner)
+    schedules = meta.get('schedules', parts['schedules'])
+    if schedules != parts['schedules']:
+        raise ValueError(
+            f'the run to resume had the schedules {schedules}, this one has '
+            f'{parts["schedules"]}: write those, in their order, or {_ADVICE}'
+        )
+    if meta.get('groups', parts.get('groups')) != parts.get('groups'):
+        raise ValueError(
+            'the run to resume had other parameters in the groups of its '
+            'optimiser, whose states would be those of others: write its '
+            f'optim_wrapper.paramwise_cfg, or {_ADVICE}'
+        )
+
+
+def _schedules(runner: Runner) -> list[_ParamScheduler]:
+    found = runner.param_schedulers or []
+    several = isinstance(found, dict)  # of several optimisers
+    return [*itertools.chain(*found.values())] if several else found
+
+
+def _place_of_schedule(change: str) -> int | None:
+    """Return which schedule a setting is of, None if it is of none."""
+    found = re.match(r'param_scheduler(?:\.(\d+))?\.', change)
+    return int(found[1] or 0) if found else None
 
 
 def images_digest(dataset: Sized) -> str:

@@ -1,14 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import hashlib
 import random
-import re
-from itertools import chain
 
 import numpy as np
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
-from mmengine.optim import OptimWrapper, _ParamScheduler
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
@@ -16,13 +12,14 @@ from mmmoca.datasets import ResumableBatchSampler, SeededSampler
 from mmmoca.engine.mmengine import is_training, micro_batches, resumes
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.resume_check import (
-    changed_settings,
+    check_pairs,
     images_digest,
+    paired_parts,
     training_settings,
+    warn_of_changes,
 )
-from mmmoca.engine.schedulers import WarmupCosineLR
 from mmmoca.engine.settings import unwritten_settings
-from mmmoca.engine.steps import mix_seed, unwrap_model
+from mmmoca.engine.steps import mix_seed
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
@@ -63,8 +60,8 @@ class ReproducibilityHook(Hook):
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        _check_settings(runner, meta.get('settings'))
-        _check_pairs(runner, meta)
+        warn_of_changes(runner, meta.get('settings'))
+        check_pairs(runner, meta)
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -165,96 +162,13 @@ class ReproducibilityHook(Hook):
         images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)
         checkpoint['meta'] |= dict(settings=settings, images=images)
-        checkpoint['meta']['schedules'] = _kinds_of_schedules(runner)
-        if (groups := _groups_digest(runner)) is not None:
-            checkpoint['meta']['groups'] = groups
+        checkpoint['meta'] |= paired_parts(runner)
 
     def _digest(self, runner: Runner) -> str:
         """Return the digest of the run's images, computed once."""
         if self._images is None:
             self._images = images_digest(runner.train_dataloader.dataset)
         return self._images
-
-
-def _check_settings(runner: Runner, old: object) -> None:
-    """Compare the settings with those of the checkpoint.
-
-    MMEngine pairs the schedules of both by their place, and restores its own
-    ones as a whole.
-    """
-    changes = changed_settings(old, training_settings(runner.cfg))
-    parts = _schedules(runner)
-    restored = {
-        number: type(part).__name__
-        for number, part in enumerate(parts)
-        if not isinstance(part, WarmupCosineLR)
-    }
-    stay = [c for c in changes if _place_of_schedule(c) in restored]
-    if moved := [c for c in changes if c not in stay]:
-        runner.logger.warning(
-            'the run goes on with other settings than it was saved with: '
-            f'{listed(moved, 20)}'
-        )
-    longer = any(c.startswith('train_cfg.max_') for c in changes)
-    if restored and (stay or longer):
-        runner.logger.warning(
-            f'{listed(restored.values())} of MMEngine goes on as in the '
-            'checkpoint, whatever the config says: for another schedule start '
-            'from the weights, by load_from=FILE with resume=False'
-        )
-
-
-def _check_pairs(runner: Runner, meta: dict) -> None:
-    """Refuse states that MMEngine and PyTorch would pair with other parts."""
-    kinds = _kinds_of_schedules(runner)
-    before = meta.get('schedules', kinds)
-    if before != kinds:
-        raise ValueError(
-            f'the run to resume had the schedules {listed(before)}, this '
-            f'one has {listed(kinds)}: write those, in their order, or '
-            'start from its weights by load_from=FILE with resume=False'
-        )
-    groups = _groups_digest(runner)
-    if meta.get('groups', groups) != groups:
-        raise ValueError(
-            'the run to resume had other parameters in the groups of its '
-            'optimiser, whose states would be those of others: write its '
-            'optim_wrapper.paramwise_cfg, or start from its weights by '
-            'load_from=FILE with resume=False'
-        )
-
-
-def _schedules(runner: Runner) -> list[_ParamScheduler]:
-    found = runner.param_schedulers or []
-    return [*chain(*found.values())] if isinstance(found, dict) else found
-
-
-def _kinds_of_schedules(runner: Runner) -> list[str]:
-    """Return the kind of each schedule, and what it counts."""
-    return [
-        f'{type(part).__name__} by {"epoch" if part.by_epoch else "iteration"}'
-        for part in _schedules(runner)
-    ]
-
-
-def _place_of_schedule(change: str) -> int | None:
-    """Return which schedule a setting is of, None if it is of none."""
-    found = re.match(r'param_scheduler(?:\.(\d+))?\.', change)
-    return int(found[1] or 0) if found else None
-
-
-def _groups_digest(runner: Runner) -> str | None:
-    """Return a digest of the parameters' names by groups of the optimiser."""
-    wrapper = runner.optim_wrapper
-    if not isinstance(wrapper, OptimWrapper):  # of several
-        return None
-    model = unwrap_model(runner.model)
-    names = {id(p): name for name, p in model.named_parameters()}
-    groups = wrapper.optimizer.param_groups
-    lines = [
-        ' '.join(names.get(id(p), '?') for p in g['params']) for g in groups
-    ]
-    return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
 
 def _sampler(loop: BaseLoop) -> Sampler:

@@ -69,16 +69,17 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         custom = options['custom_keys']
         keys = sorted(sorted(custom), key=len, reverse=True)
         groups: dict[tuple, list[nn.Parameter]] = {}
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                key = next((key for key in keys if key in name), '')
-                kind = id(parameter) in generators, parameter.ndim < 2, key
-                groups.setdefault(kind, []).append(parameter)
-        names = [n for n, p in module.named_parameters() if p.requires_grad]
-        if idle := [k for k in keys if not any(k in name for name in names)]:
+        trained = {
+            n: p for n, p in module.named_parameters() if p.requires_grad
+        }
+        for name, parameter in trained.items():
+            key = next((key for key in keys if key in name), '')
+            kind = id(parameter) in generators, parameter.ndim < 2, key
+            groups.setdefault(kind, []).append(parameter)
+        if idle := [k for k in keys if not any(k in name for name in trained)]:
             raise ValueError(
-                f'paramwise_cfg.custom_keys: no parameter has {listed(idle)} '
-                f'in its name: names are such as {names[-1]}'
+                'paramwise_cfg.custom_keys: no trained parameter has '
+                f'{listed(idle)} in its name: names are {listed(trained)}'
             )
         for kind in sorted(groups):
             is_prototype, is_vector, key = kind
