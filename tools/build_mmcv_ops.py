@@ -9,10 +9,12 @@ wheel is kept in ``$XDG_CACHE_HOME/mmmoca`` (``~/.cache/mmmoca``).
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -90,12 +92,49 @@ def build(requirement: str, folder: Path) -> None:
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
         sys.exit("mmcv is built by setuptools<82: pip install 'setuptools<82'")
     print(
-        f'Building {requirement} with its operators: 5 to 15 minutes without '
+        f'Building {requirement} with its operators: 2 to 5 minutes without '
         'a GPU, once for this machine ...',
         flush=True,
     )
     environment = dict(CFLAGS='-O1 -g0 -w', MAX_JOBS=str(os.cpu_count()))
     environment |= os.environ
+    with tempfile.TemporaryDirectory() as headers:
+        environment['CFLAGS'] = precompiled(headers, environment['CFLAGS'])
+        build_wheel(requirement, folder, environment)
+
+
+def precompiled(folder: str, flags: str) -> str:
+    """Compile PyTorch's headers once instead of once for each file.
+
+    They take GCC three quarters of its time.
+
+    Args:
+        folder (str): Where to keep them during the build.
+        flags (str): What the compiler is called with.
+
+    Returns:
+        str: What to call it with in their place. Where the rest of the
+        build's flags differ from these, GCC reads the headers themselves.
+    """
+    from torch.utils.cpp_extension import include_paths
+
+    compiler = os.environ.get('CXX', 'c++')
+    asked = compiler, '--version'
+    found = subprocess.run(asked, capture_output=True, text=True)
+    if 'Free Software Foundation' not in found.stdout:
+        return flags
+    header = Path(folder, 'pytorch.h')
+    header.write_text('#include <torch/types.h>\n')
+    flags = f'{flags} -fPIC -std=c++17'
+    paths = *include_paths(), sysconfig.get_path('include')
+    options = *shlex.split(flags), *(f'-I{path}' for path in paths)
+    output = '-x', 'c++-header', header, '-o', f'{header}.gch'
+    subprocess.run([compiler, *options, *output])
+    return f'{flags} -include {header}'
+
+
+def build_wheel(requirement: str, folder: Path, environment: dict) -> None:
+    """Build the wheel in this environment."""
     environment |= dict(
         MMCV_WITH_OPS='1',
         FORCE_CUDA=str(int(with_cuda())),
