@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -148,6 +149,20 @@ def test_pins_cover_the_extras():
             assert requirement.specifier.contains(pins[requirement.name]), text
 
 
+def _take_over_bytecode(environment):
+    """Compile no module anew that this environment has compiled.
+
+    uv installs both from one cache, so that sizes and times are the same.
+    """
+    site = Path(sysconfig.get_path('purelib'))
+    (target,) = environment.glob('lib/python*/site-packages')
+    for package in target.iterdir():
+        for folder in (site / package.name).rglob('__pycache__'):
+            copy = target / folder.relative_to(site)
+            if copy.parent.is_dir() and not copy.exists():
+                copy.symlink_to(folder)
+
+
 @pytest.fixture(scope='module')
 def install(uv, tmp_path_factory):
     """Install something into the one new environment; its programs' folder."""
@@ -158,6 +173,7 @@ def install(uv, tmp_path_factory):
 
     def install(*requirement, cwd=None):
         _run(*pip, '-c', REPO / 'requirements.txt', *requirement, cwd=cwd)
+        _take_over_bytecode(folder)
         return python.parent
 
     yield install

@@ -119,13 +119,16 @@ def demo_config(root, name, **options):
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
     processes = get_world_size()
+    workers = options.get('train_dataloader.num_workers', 0)
     settings = {
         'work_dir': f'{root}/{name}',
         # Each runner of a process needs a name of its own.
         'experiment_name': f'demo_{next(COUNT)}',
         'train_dataloader.batch_size': 8 // processes,
+        'train_dataloader.persistent_workers': workers > 0,
         'model.codebook.num_new_words': 4,  # of eight images
         'log_level': 'ERROR',
+        'runner_type': 'mmmoca.ConsoleRunner',
         **NETWORK,
     }
     if processes > 1:

@@ -136,20 +136,20 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
 
 def test_a_history_of_other_types(root, finished):
     """It does not stop a run, or is one error that names the file."""
-    folder, kind = root / 'history', dict(runner_type='mmmoca.ConsoleRunner')
+    folder = root / 'history'
     folder.mkdir()
     expected = read_checkpoint(finished / 'iter_6.pth')['state_dict']
     checkpoint = read_checkpoint(finished / 'iter_4.pth')
     checkpoint['message_hub']['resumed_keys'] = {'train/loss': 35.5}
     torch.save(checkpoint, folder / 'iter_4.pth')
-    runner = build(root, 'history', resume=True, **kind)
+    runner = build(root, 'history', resume=True)
     runner.train()
     assert_same(runner.model.state_dict(), expected)
     named = folder / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)
-    kind |= dict(resume=True, load_from=str(named))
+    again = dict(resume=True, load_from=str(named))
     with pytest.raises(CheckpointError, match='named.pth'):
-        build(root, 'history', **kind).train()
+        build(root, 'history', **again).train()
 
 
 def hold(folder, held):
@@ -177,7 +177,7 @@ def test_one_run_a_folder(root):
         run(cfg)
     assert [*folder.rglob('*')] == before
     with pytest.raises(RuntimeError):  # a runner of another package
-        build(root, 'shared').train()
+        build(root, 'shared', runner_type='Runner').train()
     holder.kill()
     holder.join()
     run(cfg)

@@ -65,11 +65,8 @@ def test_no_run_without_our_hooks_runs_code(root, tmp_path):
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
     write_payload(path, marker)
     hooks = dict(default_hooks=dict(_delete_=True), load_from=str(path))
-    kind = dict(runner_type='mmmoca.ConsoleRunner')
     with pytest.raises(CheckpointError):
-        demo_runner(
-            root, 'unguarded', **NO_VALIDATION, **hooks, **kind
-        ).train()
+        demo_runner(root, 'unguarded', **NO_VALIDATION, **hooks).train()
     assert not marker.exists()
 
 

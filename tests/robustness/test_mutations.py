@@ -24,7 +24,6 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_whole(root):
         'train_cfg.max_iters': 4,
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': 2,
-        'runner_type': 'mmmoca.ConsoleRunner',
         'model.codebook.num_words': 64,
         # Of few tensors, for files that are read 300 times.
         'model.neck': None,

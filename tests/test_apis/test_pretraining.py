@@ -154,9 +154,9 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
             pytest.raises(KeyboardInterrupt),
         ):
             mmmoca.pretrain(data, tmp_path, **RUN, **tiny_run())
-        found = DATASETS.build(
-            train.call_args.args[0].train_dataloader.dataset
-        )
+        dataset = train.call_args.args[0].train_dataloader.dataset
+        with DefaultScope.overwrite_default_scope('mmpretrain'):
+            found = DATASETS.build(dataset)
         contents = [fileio.get(image['img_path']) for image in found.data_list]
         expected = [Path(path).read_bytes() for path in [*paths, paths[0]]]
         assert contents == expected[:count]

@@ -78,9 +78,7 @@ def test_no_worker_outlives_a_run(root):
     parts = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
     options = {f'{part}.{k}': v for part in parts for k, v in loader.items()}
     options |= {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1}
-    runner = demo_runner(
-        root, 'workers', runner_type='mmmoca.ConsoleRunner', **options
-    )
+    runner = demo_runner(root, 'workers', **options)
     runner.train()
     assert scalars(runner, 'val/knn/top1_k20').size == 1
     assert active_children() == []
@@ -90,7 +88,7 @@ def test_no_worker_outlives_a_run(root):
 
 def test_a_run_after_a_refused_one_of_its_name(root):
     """As when both start within a second, which is a part of the name."""
-    kind = dict(runner_type='mmmoca.ConsoleRunner', experiment_name='same')
+    kind = dict(experiment_name='same')
     with pytest.raises(ValueError, match='tap_layer'):
         demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
     with pytest.raises(ValueError, match='val_evaluator'):  # MMEngine's own

@@ -145,7 +145,6 @@ def test_a_resumed_run_logs_the_same_lines(root):
     """
     options = by_epochs(2) | {
         'optim_wrapper.accumulative_counts': 2,
-        'runner_type': 'mmmoca.ConsoleRunner',
         'default_hooks.logger.interval': 3,
     }
     curves = []

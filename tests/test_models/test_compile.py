@@ -39,7 +39,7 @@ def test_no_graph_break_under_autocast(monkeypatch):
     expected = loss()
     # The compiler chooses by itself what to keep of an MLP.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
-    compile_forward(model, dict(backend='aot_eager', fullgraph=True))
+    compile_forward(model, dict(backend='eager', fullgraph=True))
     found = loss()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     found.backward()
@@ -124,11 +124,8 @@ TWO_EPOCHS = {
     'model.backbone.tap_layer': 1,
     'env_cfg.dist_cfg.backend': 'gloo',
 }
-COMPILED = {
-    'compile': dict(backend='aot_eager', fullgraph=True),
-    'runner_type': 'mmmoca.ConsoleRunner',
-}
-BLOCKS = COMPILED | {'compile': COMPILED['compile'] | dict(blocks=True)}
+COMPILED = {'compile': dict(backend='aot_eager', fullgraph=True)}
+BLOCKS = {'compile': dict(backend='eager', fullgraph=True, blocks=True)}
 FORMS = dict(eager={}, passes=COMPILED, blocks=BLOCKS)
 
 

@@ -23,12 +23,13 @@ def imported_once(monkeypatch):
     """
     start, threads = gpu.subprocess.run, torch.get_num_threads()
 
-    def run(command, *, stdout, **options):
-        python = command.index(sys.executable)
-        program, *arguments = command[python + 1 :]
-        if not program.endswith('.py'):
-            return start(command, stdout=stdout, **options)
-        stdout.write(run_tool(program, *arguments))
+    def run(command, **options):
+        words = command[command.index(sys.executable) + 1 :]
+        if not words[0].endswith('.py'):
+            return start(command, **options)
+        with monkeypatch.context() as patch:  # the program starts others
+            patch.setattr(gpu.subprocess, 'run', start)
+            options['stdout'].write(run_tool(*words))
         return gpu.subprocess.CompletedProcess(command, 0)
 
     def call(function, *arguments):
@@ -48,7 +49,7 @@ def imported_once(monkeypatch):
 @pytest.mark.parametrize(
     'names',
     [
-        ('photos', 'distributed'),
+        ('photos', 'recipe-eager'),
         ('attention', 'eager', 'profile', 'banks', 'embedding'),
     ],
 )
@@ -60,8 +61,8 @@ def test_rehearsal(tmp_path, capsys, imported_once, names):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     printed = [row[0] for row in rows if row and row[0] in names]
     assert list(dict.fromkeys(printed)) == [*names]
-    if 'distributed' in names:
-        numbers = {row[0]: row for row in rows if row}['distributed']
+    if 'photos' in names:
+        numbers = {row[0]: row for row in rows if row}['recipe-eager']
         images, waited = map(float, numbers[1:3])
         assert min(images, waited) > 0
 
