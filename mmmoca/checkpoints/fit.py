@@ -101,34 +101,6 @@ def check_fit(
     shared = saved.keys() & own.keys()
     weights = [n for n in sorted(shared) if own[n].is_floating_point()]
     check_floating({name: saved[name] for name in weights}, source)
-    # With num_words='auto' a codebook takes as many as the state has.
-    resized = {
-        f'{name}.words'
-        for name, part in module.named_modules()
-        if getattr(part, 'takes_any_number', False)
-    }
-    misshapen = sorted(
-        name
-        for name in shared - resized
-        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
-    )
-    report = f'{source}: {len(shared)} of {len(own)} names of the model match'
-    for title, names in (
-        ('of another shape', misshapen),
-        ('missing', own.keys() - shared),
-        ('unexpected', saved.keys() - shared),
-    ):
-        if names:
-            report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    advice = (
-        "load its backbone alone, by an init_cfg with prefix='backbone.' "
-        '(convert.py --in-channels N of the tools adapts it to other images)'
-    )
-    if TEACHER_CLS in own:
-        advice = (
-            'start a pretraining from it by --init FILE, or test its encoder '
-            'by a config of k-NN, such as knn_vit-b16_in1k'
-        )
     vits = [
         (name, vit, after_prefix(saved, f'{name}.' if name else ''))
         for name, vit in module.named_modules()
@@ -137,22 +109,32 @@ def check_fit(
     roles = [name or type(vit).__name__ for name, vit, _ in vits]
     for role, (_, vit, part) in zip(roles, vits):
         _check_tokens(vit, part, role)
+    misshapen = _misshapen(module, saved, own)
+    report = f'{source}: {len(shared)} of {len(own)} names of the model match'
+    for title, names in (
+        ('of another shape', misshapen),
+        ('missing', own.keys() - shared),
+        ('unexpected', saved.keys() - shared),
+    ):
+        if names:
+            report += f'; {len(names)} {title} ({listed(sorted(names))})'
+    if misshapen and (options := _arch_options(vits, record)):
+        raise CheckpointError(
+            f'{source} has another ViT than the config: write {options}. '
+            'If that ViT was trained on images of another size, change '
+            'img_size and the crops'
+        )
     if misshapen:
-        if options := _arch_options(vits, record):
-            raise CheckpointError(
-                f'{source} has another ViT than the config: write {options}. '
-                'If that ViT was trained on images of another size, change '
-                'img_size and the crops'
-            )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
             f'the model: give the model the {_key_of(misshapen)} of the '
-            f'file, or {advice}'
+            f'file, or {_other_use(own)}'
         )
     if not shared:
         raise CheckpointError(
-            f'{report}: build the model as the one that was saved, or {advice}'
+            f'{report}: build the model as the one that was saved, or '
+            f'{_other_use(own)}'
         )
     for role, (name, vit, part) in zip(roles, vits):
         if part.keys() & dict(vit.named_parameters()).keys():
@@ -161,6 +143,36 @@ def check_fit(
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
     return report
+
+
+def _misshapen(
+    module: nn.Module, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> list[str]:
+    """Return the names of both whose shapes differ, except those resized."""
+    # With num_words='auto' a codebook takes as many as the state has.
+    resized = {
+        f'{name}.words'
+        for name, part in module.named_modules()
+        if getattr(part, 'takes_any_number', False)
+    }
+    return sorted(
+        name
+        for name in (saved.keys() & own.keys()) - resized
+        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
+    )
+
+
+def _other_use(own: Mapping[str, Tensor]) -> str:
+    """Return what a file that does not fit a model can be used for."""
+    if TEACHER_CLS in own:
+        return (
+            'start a pretraining from it by --init FILE, or test its encoder '
+            'by a config of k-NN, such as knn_vit-b16_in1k'
+        )
+    return (
+        "load its backbone alone, by an init_cfg with prefix='backbone.' "
+        '(convert.py --in-channels N of the tools adapts it to other images)'
+    )
 
 
 def _key_of(misshapen: list[str]) -> str:
