@@ -48,7 +48,13 @@ def find_config(name: str | os.PathLike) -> Path:
     for key, file in known.items():
         if wanted in (key, file.stem):
             return file
-    like = difflib.get_close_matches(wanted, known, n=3, cutoff=0)
+    name = path.stem
+    like = sorted(
+        known,
+        key=lambda key: difflib.SequenceMatcher(
+            None, name, known[key].stem[: len(name)]
+        ).ratio(),
+    )[:-4:-1]
     raise FileNotFoundError(
         f'there is no config {name}: give the path of a file, or the name of '
         f'one of mmmoca, such as {", ".join(like)}'

@@ -177,7 +177,11 @@ def _other_use(own: Mapping[str, Tensor]) -> str:
 
 def _key_of(misshapen: list[str]) -> str:
     """Return what to change where weights are of another shape."""
-    for part, key in (('head', 'num_classes'), ('codebook', 'num_words')):
+    for part, key in (
+        ('head', 'num_classes'),
+        ('codebook.token_mean', 'img_size (and crops)'),
+        ('codebook', 'num_words'),
+    ):
         if all(part in name for name in misshapen):
             return key
     return 'patch_size and in_channels'

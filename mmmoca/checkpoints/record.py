@@ -181,8 +181,13 @@ def images_record(
     # Configs without validation keep the pipeline of one as a variable.
     evaluated = [*evaluated, config.get('test_pipeline')]
     steps = next(filter(None, evaluated), None)
-    loaders = [s for s in steps or trained or [] if short_name(s) in LOADERS]
-    pipeline = loaders[:1] + (_resizing(steps, img_size) if steps else [])
+    loaders = _loaders(steps or trained)[:1]
+    for other in _loaders(trained) if loaders else ():
+        # An option that the training alone has, such as cut_to_8_bits, is one
+        # of the images.
+        if _reads_bands(other) == _reads_bands(loaders[0]):
+            loaders = [other | loaders[0]]
+    pipeline = loaders + (_resizing(steps, img_size) if steps else [])
     known: dict = dict(
         pipeline=[
             {k: step[k] for k in _ARGUMENTS if k in step} for step in pipeline
@@ -196,12 +201,20 @@ def images_record(
     rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
     # MMPretrain's sets in memory, such as CIFAR10, are RGB.
     rgb = rgb or (steps and not loaders and channels == 3)
-    bands = loaders and short_name(loaders[0]) == 'LoadBands'
     # MMCV loads colours as BGR.
+    bands = any(map(_reads_bands, loaders))
     orders = {} if bands else {1: 'grey', 3: 'bgr'}
     known['channel_order'] = 'rgb' if rgb else orders.get(channels, 'bands')
     known['source'] = 'config'
     return known
+
+
+def _loaders(steps: list[dict] | None) -> list[dict]:
+    return [step for step in steps or () if short_name(step) in LOADERS]
+
+
+def _reads_bands(loader: dict) -> bool:
+    return short_name(loader) == 'LoadBands'
 
 
 def normalisation(

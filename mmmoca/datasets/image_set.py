@@ -210,10 +210,15 @@ def tried_images(
         yield info['img_path'], problem
 
 
+def loader_of(dataset: BaseDataset) -> LoadImageFromFile | None:
+    """Return the transform by which a set reads its images, if it has one."""
+    steps = dataset.pipeline.transforms
+    return next((s for s in steps if isinstance(s, LoadImageFromFile)), None)
+
+
 def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
     """Return a copy of a set's loader that skips nothing, if it has one."""
-    steps = dataset.pipeline.transforms
-    load = next((s for s in steps if isinstance(s, LoadImageFromFile)), None)
+    load = loader_of(dataset)
     if load is not None:
         load = copy.copy(load)
         load.ignore_empty = load.skip_unreadable = False  # MMCV's, and ours

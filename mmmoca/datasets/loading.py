@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
@@ -295,6 +296,10 @@ class LoadImage(LoadImageFromFile):
                 f'max_unreadable={math.ceil(100 * share) / 100} of LoadImage'
             ) from error
         self._say_once('unreadable', path, f'{error}. Skipped')
+
+    def skip_silently(self, paths: Iterable[str]) -> None:
+        """Name these unreadable images no more: somebody has."""
+        self._named.setdefault('unreadable', set()).update(paths)
 
     def _say_once(self, kind: str, path: str, text: str) -> None:
         """Log what is wrong with a file, and how many there are so far."""

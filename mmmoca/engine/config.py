@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from mmmoca.config_parts import short_name
 from mmmoca.requirements import check_compiled_ops
 
 from .completion import complete, leave_out_hooks
@@ -16,6 +17,8 @@ from .file_check import check_paths
 from .overrides import override
 from .processes import check_launcher
 from .views import views_loader
+
+_AGREEMENT = 'NeighbourAgreementValLoop'
 
 
 def read_run(
@@ -87,7 +90,7 @@ def read_run(
     default = os.path.join('work_dirs', Path(file).stem)
     folder = work_dir or cfg.get('work_dir') or default
     cfg.work_dir = os.path.expanduser(folder)
-    override(cfg, options)
+    _override(cfg, options, stages)
     check_config(cfg)
     leave_out_hooks(cfg)
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
@@ -124,6 +127,16 @@ def load_config(
     return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
 
 
+def _override(
+    cfg: Config, options: dict | Sequence[str], stages: Sequence[str]
+) -> None:
+    """Write options; a test by k-NN has no need of another validation."""
+    kind = short_name(cfg.get('val_cfg') or {'type': ''})
+    if [*stages] == ['test'] and kind == _AGREEMENT:
+        _leave_out_validation(cfg)
+    override(cfg, options)
+
+
 def _validate_without_labels(cfg: Config) -> None:
     """Leave out k-NN, but measure the agreement of neighbours."""
     loop = cfg.val_cfg
@@ -137,7 +150,7 @@ def _validate_without_labels(cfg: Config) -> None:
     cfg.val_evaluator = dict(type='mmmoca.NeighbourAgreement')
     shared = 'which', 'fp16', 'baselines'
     options |= {key: loop[key] for key in shared if key in loop}
-    cfg.val_cfg = dict(type='mmmoca.NeighbourAgreementValLoop', **options)
+    cfg.val_cfg = dict(type=f'mmmoca.{_AGREEMENT}', **options)
     hooks = cfg.get('default_hooks') or {}
     checkpoints = hooks.get('checkpoint') or {}
     if 'knn/' in str(checkpoints.get('save_best')):

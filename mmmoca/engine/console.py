@@ -21,6 +21,7 @@ _DUMPS = (
     '"HardDiskBackend"',
     'The prefix is not set in metric class',
 )
+_OF_INPUT = ValueError, OSError
 # Beginnings of warnings of PyTorch, MMEngine and mmdet.
 _WARNINGS = (
     'This DataLoader will create',
@@ -53,4 +54,6 @@ def filter_terminal(logger: logging.Logger) -> None:
 
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(_DUMPS)
+    # The program ends with the message of such an error, in a line.
+    of_input = isinstance((record.exc_info or (None, None))[1], _OF_INPUT)
+    return not (of_input or record.getMessage().startswith(_DUMPS))

@@ -29,8 +29,9 @@ def check_paths(cfg: Config, *stages: str) -> None:
     start = os.fspath(cfg.get('load_from') or '')
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
+        key = 'init' if start.startswith('mmmoca-start://') else 'load_from'
         raise FileNotFoundError(
-            f'load_from: there is no checkpoint {_place(path)}'
+            f'{key}: there is no checkpoint {_place(path)}'
         )
     missing: dict[str, list[str]] = {}
     for stage in stages:

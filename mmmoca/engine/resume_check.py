@@ -34,6 +34,12 @@ _TRAINS = re.compile(
     r'|pin_memory|prefetch_factor|timeout|batch_size)\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
+# What the numbers of a validation depend on.
+_MEASURES = re.compile(
+    r'(val_dataloader|val_cfg|val_evaluator)'
+    r'\b(?!.*\.(num_workers|persistent_workers|pin_memory|prefetch_factor'
+    r'|timeout|batch_size|data_root|data_prefix|ann_file|backend_args)\b)'
+)
 
 
 def training_settings(cfg: Config) -> dict[str, str]:
@@ -45,6 +51,23 @@ def training_settings(cfg: Config) -> dict[str, str]:
     Returns:
         dict[str, str]: Texts of the values, by dotted keys.
     """
+    return _texts(cfg, _TRAINS)
+
+
+def validation_digest(cfg: Config) -> str:
+    """Compute a digest of what the numbers of a validation depend on.
+
+    Args:
+        cfg (Config): The config of a run.
+
+    Returns:
+        str: The SHA-256. The images may be moved, see :func:`images_digest`.
+    """
+    text = repr(sorted(_texts(cfg, _MEASURES).items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _texts(cfg: Config, keys: re.Pattern) -> dict[str, str]:
     found, left = {}, [*cfg.to_dict().items()]
     while left:
         key, value = left.pop()
@@ -52,7 +75,7 @@ def training_settings(cfg: Config) -> dict[str, str]:
             value = dict(enumerate(value))
         if isinstance(value, dict) and value:
             left += [(f'{key}.{name}', part) for name, part in value.items()]
-        elif _TRAINS.match(key):
+        elif keys.match(key):
             found[key] = str(value)
     return found
 

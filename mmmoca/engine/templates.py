@@ -125,9 +125,7 @@ def own_classes(
             number = _count(classes, sets[0], data_root)
             _write(part, num_classes=number)
     if img_size is not None:
-        cfg.model.backbone.img_size = img_size
-        for part in sets:
-            _resize(part.pipeline, img_size)
+        _write_size(cfg, sets, img_size)
     if epochs is not None and 'max_iters' in (cfg.get('train_cfg') or {}):
         _count_epochs(cfg)
     _write_length(cfg, epochs, batch_size, steps)
@@ -328,6 +326,20 @@ def _write_views(cfg: Config, img_size: int) -> None:
     for view in chain.from_iterable(_views(cfg)):
         find_part(view, 'RandomResizedCrop').scale = img_size
     for part in _sets(cfg, 'val', 'test'):
+        _resize(part.pipeline, img_size)
+
+
+def _write_size(
+    cfg: Config, sets: Sequence[ConfigDict], img_size: int
+) -> None:
+    """Write the size of images; mmpretrain's ViT would cut what is left."""
+    patch = cfg.model.backbone.get('patch_size', 16)
+    if any(img_size % side for side in to_2tuple(patch)):
+        raise ValueError(
+            f'img_size={img_size} is not a multiple of the patch, {patch}'
+        )
+    cfg.model.backbone.img_size = img_size
+    for part in sets:
         _resize(part.pipeline, img_size)
 
 

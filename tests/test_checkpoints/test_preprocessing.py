@@ -22,13 +22,15 @@ def test_whole_images(steps, expected):
     load, pack = dict(type='LoadImageFromFile'), dict(type='PackInputs')
     edge = dict(type='ResizeEdge', scale=55)
     other = [load, edge, dict(type='CenterCrop', crop_size=48), pack]
+    deep = dict(type='mmmoca.LoadImage', cut_to_8_bits=True)
     config = dict(
-        train_dataloader=dict(dataset=dict(pipeline=other)),
+        train_dataloader=dict(dataset=dict(pipeline=[deep, *other[1:]])),
         val_dataloader=dict(dataset=dict(pipeline=[load, *steps, pack])),
         test_pipeline=other,
     )
     known = run_record(config, mm_vit())['preprocessing']['pipeline']
     assert [step['type'] for step in known] == ['LoadImageFromFile', *expected]
+    assert known[0]['cut_to_8_bits']  # which the training alone has
     if not steps:
         assert known[1]['scale'] == mm_vit().img_size[0]
 

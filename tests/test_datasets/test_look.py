@@ -75,7 +75,7 @@ def test_facts_of_images(photos):
         **facts.odd,
     }
     assert facts.grey == 1
-    (problem,) = facts.unreadable
+    (problem,) = facts.unreadable.values()
     assert 'broken.png' in problem and not facts.wrong  # which is skipped
     readable = [p for p in photos.glob('[ab]/*') if p.stem not in OTHERS]
     arrays = [np.asarray(Image.open(p).convert('RGB')) for p in readable]

@@ -61,6 +61,28 @@ def test_without_labels(images, tmp_path):
     assert found['raw_pixels'] == [pytest.approx(expected)]
 
 
+@pytest.mark.slow
+def test_other_views_begin_anew(images, tmp_path):
+    """A run that goes on with them compares with nothing of before."""
+    options = SHORT | {'epochs': 1}
+    first = run(own_config(images, tmp_path, **options, jitter=0, flip=0))
+    cfg = own_config(images, tmp_path, **SHORT)
+    cfg.resume = True
+    runner = run(cfg)
+    scalars = runner.message_hub.log_scalars
+    start, neighbours, raw = (
+        scalars[LOGGED.format(name)].data[0]
+        for name in ('start', 'neighbours', 'raw_pixels')
+    )
+    assert [len(start), len(neighbours), len(raw)] == [1, 2, 1]
+    # The encoder of the first epoch, by the views of the second.
+    assert start[0] != neighbours[0]
+    assert LOGGED.format('untrained') not in scalars
+    score = runner.message_hub.get_info('best_score')
+    assert score == neighbours[1]
+    assert score < first.message_hub.get_info('best_score')  # of easier views
+
+
 def test_can_be_left_out(images):
     cfg = own_config(images, **{'val_cfg.agreement': None})
     assert cfg.val_cfg is cfg.val_dataloader is cfg.val_evaluator is None

@@ -555,6 +555,26 @@ def test_a_training_without_validation(tmp_path):
     assert {key: cfg[key] for key in NO_VALIDATION} == NO_VALIDATION
 
 
+def test_a_test_needs_no_validation_that_its_settings_fit(tmp_path):
+    """As of a run on images without labels, by the config in its folder."""
+    agreement = dict(type='mmmoca.NeighbourAgreementValLoop', _delete_=True)
+    own = Config.fromfile(TINY)
+    own.merge_from_dict(dict(val_cfg=agreement))
+    own.dump(tmp_path / 'own.py')
+    options = dict(data_root=str(tmp_path), knn_root=str(tmp_path))
+    cfg = read_run(tmp_path / 'own.py', options, stages=['test'])
+    assert cfg.test_cfg.data_root == str(tmp_path)
+    with pytest.raises(ValueError, match='^knn_root'):
+        read_run(tmp_path / 'own.py', options, stages=['train'])
+
+
+def test_images_are_multiples_of_the_patch():
+    with pytest.raises(ValueError, match='^img_size=50'):
+        read_run(
+            CONFIGS / 'demo/finetune_vit-tiny_textures.py', {'img_size': 50}
+        )
+
+
 def test_a_view_without_a_transform_has_probability_0():
     assert read_run(TINY, ['solarize=0', 'flip=.5'])
     with pytest.raises(ValueError, match='^solarize'):

@@ -32,6 +32,16 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
+def test_what_the_look_has_named_no_worker_names_again(place):
+    broken = place / 'images/train/class_0/broken.jpg'
+    broken.write_bytes(b'\xff\xd8\xff broken')
+    printed, _ = train(
+        place, '--cfg-options', 'train_dataloader.num_workers=2'
+    )
+    assert printed.count('broken.jpg') == 1
+
+
 def train(place, *options):
     line = place / 'own.py', '--work-dir', place / 'run', *options
     printed = run_tool('tools/train.py', *line)

@@ -287,3 +287,4 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
     assert len(hits) == 4
     assert found['knn/top1_k2'] == 100 * sum(hits) / 4
+    assert Path(CONFIG).read_text() == saved  # the training's

@@ -1,11 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One look at data sets: what their images, masks and boxes are."""
 
+import itertools
 from collections.abc import Mapping, Sequence, Sized
 
 from ..seeding import members
 from .boxes import BoxFacts, box_facts, boxes_section
-from .images import PIXELS, SECONDS, image_facts, images_section
+from .images import NAMED, PIXELS, SECONDS, image_facts, images_section
 from .masks import MaskFacts, mask_facts, masks_section
 from .report import Look, Section
 
@@ -50,4 +51,9 @@ def look_at(
         sections.append(masks_section(masks))
     if boxes:
         sections.append(boxes_section(boxes))
-    return Look(sections)
+    named = (
+        path
+        for facts in images.values()
+        for path in itertools.islice(facts.unreadable, NAMED)
+    )
+    return Look(sections, frozenset(named))

@@ -17,7 +17,7 @@ from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
 from ..file_endings import counted, left_out_sentence
-from ..headers import TURNED, read_header
+from ..headers import TURNED, Header, read_header
 from ..image_set import strict_loader
 from ..loading import TURNING, size_problem
 from ..seeding import members
@@ -27,6 +27,7 @@ MOST_HEADERS = 20_000
 SECONDS = 3.0  # of looking at headers, on a slow disk
 PIXELS = 200  # images that are decoded
 LONG = 8  # times as long as wide
+NAMED = 5  # unreadable images of a set
 MOST_LABELS = 200_000  # that are counted within a second
 _UNCLEAR = 'turned by EXIF, in a file of objects'
 # What is done with images that stand out, by phrases of headers.
@@ -50,7 +51,7 @@ class ImageFacts:
         odd (Counter[str]): What stands out in headers, by phrases.
         examples (dict[str, str]): An image of each of these.
         sizes (list[tuple[int, int]]): H and W as shown.
-        unreadable (list[str]): Images that cannot be read, and why.
+        unreadable (dict[str, str]): Why, of images that cannot be read.
         classes (Counter[str]): Images of each class, if there are any.
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
@@ -72,7 +73,7 @@ class ImageFacts:
     odd: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
     classes: Counter[str] = field(default_factory=Counter)
     labels: dict[int, str] = field(default_factory=dict)
     seen: dict[bytes, str] = field(default_factory=dict)
@@ -104,7 +105,9 @@ class ImageFacts:
             if number:
                 self.labels[label] = name
 
-    def add_file(self, info: dict, load: LoadImageFromFile) -> tuple[str, ...]:
+    def add_file(
+        self, info: dict, load: LoadImageFromFile
+    ) -> tuple[Header, tuple[str, ...]]:
         """Count what a file says of itself.
 
         Args:
@@ -112,7 +115,8 @@ class ImageFacts:
             load (LoadImageFromFile): The loader of the set.
 
         Returns:
-            tuple[str, ...]: What stands out in its header, by phrases.
+            tuple[Header, tuple[str, ...]]: Its header, and what stands out
+            in it, by phrases.
         """
         self.headers += 1
         path = info['img_path']
@@ -137,9 +141,11 @@ class ImageFacts:
             self.wrong.append(problem)
         if turns and header.hides_turn and 'instances' in info:
             found.append(_UNCLEAR)
-        return (*header.oddities(), *found)
+        return header, (*header.oddities(), *found)
 
-    def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
+    def add_pixels(
+        self, info: dict, load: LoadImageFromFile, header: Header
+    ) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""
         # Without the size that its entry says, see `add_file`.
         img = load(dict(img_path=info['img_path']))['img']
@@ -147,7 +153,7 @@ class ImageFacts:
         new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
         if new.shape[1] == 3:
             same = img == img[..., :1]
-            self.grey += bool(same.all())
+            self.grey += bool(header.channels >= 3 and same.all())
             if not isinstance(load, LoadBands):
                 new = new[:, ::-1]  # MMCV loads BGR
         if self.sums.shape[1] in (0, new.shape[1]):
@@ -211,7 +217,7 @@ class ImageFacts:
                 continue
             hints = [_HINTS[phrase]] if phrase in _HINTS else []
             if phrase == 'unreadable':
-                hints = [listed(self.unreadable, 2)]
+                hints = [listed(self.unreadable.values(), NAMED)]
             elif phrase in self.examples:
                 hints.insert(0, f'such as {self.examples[phrase]}')
             more = f' ({"; ".join(hints)})' if hints else ''
@@ -256,9 +262,9 @@ def image_facts(
             continue
         path = printable(info['img_path'])
         try:
-            oddities = facts.add_file(info, load)
+            header, oddities = facts.add_file(info, load)
             if number < pixels:
-                facts.add_pixels(info, load)
+                facts.add_pixels(info, load, header)
             facts.odd.update(oddities)
             for phrase in oddities:
                 facts.examples.setdefault(phrase, path)
@@ -266,7 +272,7 @@ def image_facts(
             problem = printable(error)
             if path not in problem:
                 problem = f'{path}: {problem}'
-            facts.unreadable.append(problem)
+            facts.unreadable[info['img_path']] = problem
             if part.test_mode or not _skips(part):
                 facts.wrong.append(problem)
         if number >= pixels and time.monotonic() > end:

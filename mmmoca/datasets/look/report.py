@@ -37,10 +37,15 @@ class Look:
 
     Args:
         sections (list[Section]): Its tables.
+        named (frozenset[str]): Unreadable images that it names. Defaults to
+            none.
     """
 
-    def __init__(self, sections: list[Section]) -> None:
+    def __init__(
+        self, sections: list[Section], named: frozenset[str] = frozenset()
+    ) -> None:
         self.sections = sections
+        self.named = named
 
     @property
     def odd(self) -> list[str]:

@@ -6,6 +6,8 @@ from mmengine.runner import Runner
 
 from mmmoca.checkpoints import run_record
 from mmmoca.checkpoints.record import normalisation
+from mmmoca.datasets.image_set import loader_of
+from mmmoca.datasets.loading import LoadImage
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.datasets.look.images import PIXELS
 from mmmoca.datasets.seeding import members
@@ -62,6 +64,11 @@ class LookHook(Hook):
         head = getattr(model, 'head', None)
         classes = getattr(head, 'num_classes', None)
         look = on_main_process(look_at, sets, numbers, self.pixels, classes)
+        # Not again by each worker of each loader.
+        for loader in loaders_by_role(runner).values():
+            for part in members(loader.dataset):
+                if isinstance(load := loader_of(part), LoadImage):
+                    load.skip_silently(look.named)
         self.look = look
         runner.logger.info(f'Data:\n{look}')
         if look.wrong:

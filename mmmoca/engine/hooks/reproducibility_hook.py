@@ -60,7 +60,6 @@ class ReproducibilityHook(Hook):
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        warn_of_changes(runner, meta.get('settings'))
         check_pairs(runner, meta)
         for name, now in _counts(runner).items():
             before = meta.get(name)
@@ -78,6 +77,7 @@ class ReproducibilityHook(Hook):
                 'order of them: name its images by train_dataloader.dataset, '
                 'or start a new run with load_from'
             )
+        warn_of_changes(runner, meta.get('settings'))
         if not isinstance(loop, EpochBasedTrainLoop):
             return
         length = len(loop.dataloader)

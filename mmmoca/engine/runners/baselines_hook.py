@@ -8,7 +8,11 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.mmengine import has_loaded, resumes
+from mmmoca.engine.resume_check import validation_digest
 from mmmoca.evaluation.features import raw_pixels
+
+_DIGEST = 'validation'  # of the message hub
+_NAMES = 'start', 'untrained', 'raw_pixels'
 
 
 class Judgement(NamedTuple):
@@ -31,7 +35,10 @@ class Judgement(NamedTuple):
 class BaselinesHook(Hook):
     """Measures what a training starts from, and says what it has gained.
 
-    A resumed run has the numbers from the message hub of its checkpoint.
+    A resumed run has the numbers from the message hub of its checkpoint. With
+    other settings of the validation, such as other views, they would be of
+    something else: the run then measures the encoder that it goes on from, and
+    chooses its best checkpoint from there on.
 
     Args:
         loop (BaseLoop): A validation, a :class:`FeatureLoop`.
@@ -52,10 +59,17 @@ class BaselinesHook(Hook):
         loop = runner.train_loop
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
         end = loop.max_epochs if by_epoch else loop.max_iters
-        if goes_on or loop.val_begin > end:
+        if loop.val_begin > end:
             return
+        hub, digest = runner.message_hub, validation_digest(runner.cfg)
+        if goes_on:
+            # Older versions kept no digest.
+            if hub.runtime_info.get(_DIGEST, digest) == digest:
+                return
+            self._forget(runner)
+        hub.update_info(_DIGEST, digest)
         loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
-        start = 'start' if loads else 'untrained'
+        start = 'start' if goes_on or loads else 'untrained'
         for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
             metrics = self.loop.measure(encode=encode)
             for judgement in self.loop.judgements:
@@ -66,6 +80,23 @@ class BaselinesHook(Hook):
                 runner.message_hub.update_scalar(f'val/{key}', value)
                 runner.visualizer.add_scalars({key: value}, step=0)
                 runner.logger.info(f'before training, {key}: {value:.2f}')
+
+    def _forget(self, runner: Runner) -> None:
+        """Forget what other settings of the validation have measured."""
+        runner.logger.warning(
+            'the validation has other settings than the run was saved with, '
+            'so its numbers cannot be compared: what it starts from is the '
+            'encoder that it goes on from, and the best checkpoint is the '
+            'best from here on'
+        )
+        hub = runner.message_hub
+        for key in [*hub.runtime_info]:
+            if key.startswith('best_'):
+                hub.runtime_info.pop(key)
+        for judgement in self.loop.judgements:
+            for name in _NAMES:
+                key = judgement.baseline.format(name)
+                hub.log_scalars.pop(f'val/{key}', None)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
@@ -79,7 +110,7 @@ class BaselinesHook(Hook):
         for judgement in self.loop.judgements:
             found = {
                 name: logs[key].current()
-                for name in ('start', 'untrained', 'raw_pixels')
+                for name in _NAMES
                 if (key := f'val/{judgement.baseline.format(name)}') in logs
             }
             last = self.last.get(judgement.metric)

@@ -91,7 +91,10 @@ class ConsoleRunner(Runner):
             self.register_hook(LookHook(**options))
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """Call the hooks; write the config when none has refused the run.
+        """Call the hooks; write the config of a training that none refused.
+
+        A test in the folder of a training leaves its config as it is. The
+        folder of each log has the config of its run.
 
         In a resumed epoch MMEngine counts batches from 0, and so would write
         other lines of the log.
@@ -102,9 +105,9 @@ class ConsoleRunner(Runner):
             done = self.epoch * len(self.train_dataloader)
             kwargs['batch_idx'] = self.iter - done
         super().call_hook(fn_name, **kwargs)
-        if fn_name in ('before_train', 'before_test'):
+        if fn_name == 'before_train':
             super().dump_config()
-            self._begun = True
+        self._begun |= fn_name in ('before_train', 'before_test')
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
