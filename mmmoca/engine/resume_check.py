@@ -34,11 +34,12 @@ _TRAINS = re.compile(
     r'|pin_memory|prefetch_factor|timeout|batch_size)\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
-# What the numbers of a validation depend on.
+# What the numbers of a validation depend on, but for where its images lie.
 _MEASURES = re.compile(
-    r'(val_dataloader|val_cfg|val_evaluator)'
-    r'\b(?!.*\.(num_workers|persistent_workers|pin_memory|prefetch_factor'
-    r'|timeout|batch_size|data_root|data_prefix|ann_file|backend_args)\b)'
+    r'(val_dataloader|val_cfg|val_evaluator)\b'
+    r'(?!.*\bdataset\.(?!(dataset|pipeline|number)\b)|.*\.(num_workers'
+    r'|persistent_workers|pin_memory|prefetch_factor|timeout|batch_size'
+    r'|data_root)\b)'
 )
 
 
