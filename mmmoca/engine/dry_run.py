@@ -13,6 +13,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmmoca.datasets.look import Look
+from mmmoca.models import Mask
 
 from .hooks.look_hook import LookHook
 from .recipe import (
@@ -130,11 +131,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     model = unwrap_model(runner.model)
     if hasattr(model, 'masking'):
         rounds = model.masking.draw(1, torch.device('cpu'))
-        report['masks'] = '; '.join(
-            f'{mask.visible.shape[1]} patches seen, '
-            f'{mask.predicted.shape[1]} predicted'
-            for mask in rounds
-        )
+        report['masks'] = '; '.join(map(_described, rounds))
     codebook = getattr(model, 'codebook', None)
     if codebook is not None:
         words = len(codebook.words)
@@ -145,6 +142,15 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     report |= {key: f'{value:g}' for key, value in numbers.items()}
     hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
     return report, hooks[0].look if hooks else None
+
+
+def _described(mask: Mask) -> str:
+    """Say how many patches a round sees and predicts."""
+    parts = mask.visible, mask.predicted
+    seen, predicted = ({*part[0].tolist()} for part in parts)
+    text = f'{len(seen)} patches seen, {len(predicted)} predicted'
+    both = len(seen & predicted)
+    return f'{text}, of which it sees {both}' if both else text
 
 
 def _keep_nothing(cfg: Config) -> None:
