@@ -48,11 +48,11 @@ def find_config(name: str | os.PathLike) -> Path:
     for key, file in known.items():
         if wanted in (key, file.stem):
             return file
-    name = path.stem
+    stem = path.stem
     like = sorted(
         known,
         key=lambda key: difflib.SequenceMatcher(
-            None, name, known[key].stem[: len(name)]
+            None, stem, known[key].stem[: len(stem)]
         ).ratio(),
     )[:-4:-1]
     raise FileNotFoundError(

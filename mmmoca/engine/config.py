@@ -132,9 +132,12 @@ def _override(
 ) -> None:
     """Write options; a test by k-NN has no need of another validation."""
     kind = short_name(cfg.get('val_cfg') or {'type': ''})
-    if [*stages] == ['test'] and kind == _AGREEMENT:
-        _leave_out_validation(cfg)
+    other = [*stages] == ['test'] and kind == _AGREEMENT
+    if other:
+        cfg.val_cfg = None
     override(cfg, options)
+    if other:
+        _leave_out_validation(cfg)
 
 
 def _validate_without_labels(cfg: Config) -> None:

@@ -2,9 +2,11 @@
 """Filters what the terminal shows of a run. The log file has all of it."""
 
 import logging
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from mmmoca.messages import DataWarning, escape_record
 
@@ -21,7 +23,8 @@ _DUMPS = (
     '"HardDiskBackend"',
     'The prefix is not set in metric class',
 )
-_OF_INPUT = ValueError, OSError
+FAILED = 'the run has failed'
+_PACKAGE = Path(__file__).parents[1]
 # Beginnings of warnings of PyTorch, MMEngine and mmdet.
 _WARNINGS = (
     'This DataLoader will create',
@@ -54,6 +57,15 @@ def filter_terminal(logger: logging.Logger) -> None:
 
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
-    # The program ends with the message of such an error, in a line.
-    of_input = isinstance((record.exc_info or (None, None))[1], _OF_INPUT)
-    return not (of_input or record.getMessage().startswith(_DUMPS))
+    text = record.getMessage()
+    # The program ends with the message of our own errors, in a line.
+    known = text == FAILED and _is_ours((record.exc_info or (None, None))[1])
+    return not (known or text.startswith(_DUMPS))
+
+
+def _is_ours(error: BaseException | None) -> bool:
+    """Return whether an error tells the user what to write."""
+    if not isinstance(error, ValueError | OSError):
+        return False
+    (frame,) = traceback.extract_tb(error.__traceback__, -1)
+    return Path(frame.filename).is_relative_to(_PACKAGE)

@@ -17,6 +17,7 @@ from mmmoca.checkpoints import CheckpointError
 from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
+from .mmengine import loaders_by_role
 from .schedulers import WarmupCosineLR
 from .steps import unwrap_model
 
@@ -34,12 +35,12 @@ _TRAINS = re.compile(
     r'|pin_memory|prefetch_factor|timeout|batch_size)\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
-# What the numbers of a validation depend on, but for where its images lie.
+# What the numbers of a validation depend on, but for its images.
 _MEASURES = re.compile(
-    r'(val_dataloader|val_cfg|val_evaluator)\b'
-    r'(?!.*\bdataset\.(?!(dataset|pipeline|number)\b)|.*\.(num_workers'
-    r'|persistent_workers|pin_memory|prefetch_factor|timeout|batch_size'
-    r'|data_root)\b)'
+    r'(val_cfg|val_evaluator|(val_dataloader|views)\.dataset.*\bpipeline)\b'
+    r'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.(num_workers|baselines'
+    r'|persistent_workers|pin_memory|prefetch_factor|timeout|batch_size|fp16'
+    r'|data_root|backend_args|skip_unreadable|max_unreadable)\b)'
 )
 
 
@@ -52,24 +53,37 @@ def training_settings(cfg: Config) -> dict[str, str]:
     Returns:
         dict[str, str]: Texts of the values, by dotted keys.
     """
-    return _texts(cfg, _TRAINS)
+    return _texts(cfg.to_dict(), _TRAINS)
 
 
-def validation_digest(cfg: Config) -> str:
+def validation_digest(runner: Runner) -> str:
     """Compute a digest of what the numbers of a validation depend on.
 
     Args:
-        cfg (Config): The config of a run.
+        runner (Runner): A training with a validation.
 
     Returns:
-        str: The SHA-256. The images may be moved, see :func:`images_digest`.
+        str: The SHA-256 of its settings, and of the number of its images and
+        the names of their classes. The images may be moved.
     """
-    text = repr(sorted(_texts(cfg, _MEASURES).items()))
-    return hashlib.sha256(text.encode()).hexdigest()
+    config = runner.cfg.to_dict()
+    if (config.get('val_cfg') or {}).get('agreement') is not None:
+        config['views'] = config['train_dataloader']
+    settings = sorted(_texts(config, _MEASURES).items())
+    sets = [
+        (role, len(loader.dataset), _classes(loader.dataset))
+        for role, loader in loaders_by_role(runner).items()
+        if role.startswith('val')
+    ]
+    return hashlib.sha256(repr((settings, sets)).encode()).hexdigest()
 
 
-def _texts(cfg: Config, keys: re.Pattern) -> dict[str, str]:
-    found, left = {}, [*cfg.to_dict().items()]
+def _classes(dataset: Sized) -> object:
+    return (getattr(dataset, 'metainfo', None) or {}).get('classes')
+
+
+def _texts(config: dict, keys: re.Pattern) -> dict[str, str]:
+    found, left = {}, [*config.items()]
     while left:
         key, value = left.pop()
         if isinstance(value, (list, tuple)):
@@ -215,7 +229,8 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            name = str(info.get('img_path')).removeprefix(root)
+            # In shards it stands behind a scheme.
+            name = str(info.get('img_path')).replace(root, '', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
     return f'{"+".join(sorted(kinds))} {digest.hexdigest()}'

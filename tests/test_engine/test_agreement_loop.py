@@ -81,6 +81,13 @@ def test_other_views_begin_anew(images, tmp_path):
     score = runner.message_hub.get_info('best_score')
     assert score == neighbours[1]
     assert score < first.message_hub.get_info('best_score')  # of easier views
+    # What does not change a measure is no reason to begin anew.
+    key = 'train_dataloader.dataset.pipeline.LoadImage.max_unreadable'
+    options = SHORT | {'epochs': 3, key: 0.5}
+    cfg = own_config(images, tmp_path, **options)
+    cfg.resume = True
+    scalars = run(cfg).message_hub.log_scalars
+    assert scalars[LOGGED.format('start')].data[0] == start
 
 
 def test_can_be_left_out(images):

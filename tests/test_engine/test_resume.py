@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.dataset import RepeatDataset
 
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.datasets import ImageFolder
+from mmmoca.datasets import ImageFolder, ImageShards
 from mmmoca.engine.hooks import ReproducibilityHook
 from mmmoca.engine.resume_check import (
     changed_settings,
@@ -33,6 +33,7 @@ from ..helpers.runs import (
     scalars,
     state_of,
 )
+from ..helpers.stores import write_shards
 
 BATCH = 'train_dataloader.batch_size'
 
@@ -100,6 +101,10 @@ def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
     )
     wrapped = RepeatDataset(images, 2)
     assert images_digest(wrapped) == images_digest(images)
+    write_shards(moved, tmp_path / 'shards')
+    shards = images_digest(ImageShards(str(tmp_path / 'shards')))
+    moved_on = (tmp_path / 'shards').rename(tmp_path / 'others')
+    assert images_digest(ImageShards(str(moved_on))) == shards
 
 
 def test_settings_that_a_training_depends_on():

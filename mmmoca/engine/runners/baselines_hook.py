@@ -11,7 +11,8 @@ from mmmoca.engine.mmengine import has_loaded, resumes
 from mmmoca.engine.resume_check import validation_digest
 from mmmoca.evaluation.features import raw_pixels
 
-_DIGEST = 'validation'  # of the message hub
+# Of the message hub. MMEngine would log a name that begins as a mode does.
+_DIGEST = 'measured_by'
 _NAMES = 'start', 'untrained', 'raw_pixels'
 
 
@@ -61,13 +62,13 @@ class BaselinesHook(Hook):
         end = loop.max_epochs if by_epoch else loop.max_iters
         if loop.val_begin > end:
             return
-        hub, digest = runner.message_hub, validation_digest(runner.cfg)
-        if goes_on:
-            # Older versions kept no digest.
-            if hub.runtime_info.get(_DIGEST, digest) == digest:
-                return
-            self._forget(runner)
+        hub, digest = runner.message_hub, validation_digest(runner)
+        known = hub.runtime_info.get(_DIGEST)  # no older version kept it
         hub.update_info(_DIGEST, digest)
+        if goes_on and known in (None, digest):
+            return
+        if goes_on:
+            self._forget(runner)
         loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
         start = 'start' if goes_on or loads else 'untrained'
         for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
@@ -84,19 +85,20 @@ class BaselinesHook(Hook):
     def _forget(self, runner: Runner) -> None:
         """Forget what other settings of the validation have measured."""
         runner.logger.warning(
-            'the validation has other settings than the run was saved with, '
-            'so its numbers cannot be compared: what it starts from is the '
-            'encoder that it goes on from, and the best checkpoint is the '
-            'best from here on'
+            'the validation has other settings or images than the run was '
+            'saved with, so its numbers cannot be compared: what it starts '
+            'from is the encoder that it goes on from, and the best '
+            'checkpoint is the best from here on; the best_* files of before '
+            'stay'
         )
         hub = runner.message_hub
         for key in [*hub.runtime_info]:
             if key.startswith('best_'):
                 hub.runtime_info.pop(key)
-        for judgement in self.loop.judgements:
-            for name in _NAMES:
-                key = judgement.baseline.format(name)
-                hub.log_scalars.pop(f'val/{key}', None)
+        for key in [*hub.log_scalars]:
+            mode, _, short = key.rpartition('/')
+            if mode.startswith('val') and short.startswith(_NAMES):
+                hub.log_scalars.pop(key)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None

@@ -17,7 +17,11 @@ from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.engine.build_errors import explained, unknown_class
 from mmmoca.engine.compile import compile_forward
-from mmmoca.engine.console import filter_terminal, without_idle_warnings
+from mmmoca.engine.console import (
+    FAILED,
+    filter_terminal,
+    without_idle_warnings,
+)
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
 from mmmoca.engine.hooks.look_hook import LookHook
 from mmmoca.engine.mmengine import (
@@ -60,7 +64,7 @@ class ConsoleRunner(Runner):
                 yield
         except Exception:
             if self._begun:
-                self.logger.exception('the run has failed')
+                self.logger.exception(FAILED)
             else:
                 self._forget()
             raise
