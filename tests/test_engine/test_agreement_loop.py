@@ -1,11 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A run on unlabelled images measures the agreement of neighbours."""
 
+import shutil
+
 import pytest
 import torch
 from mmengine.registry import RUNNERS
 from torch.nn.functional import normalize
 
+from mmmoca.engine.resume_check import validation_digest
 from mmmoca.engine.training import run
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import raw_pixels
@@ -88,6 +91,29 @@ def test_other_views_begin_anew(images, tmp_path):
     cfg.resume = True
     scalars = run(cfg).message_hub.log_scalars
     assert scalars[LOGGED.format('start')].data[0] == start
+
+
+def test_what_a_validation_measures_by(images, tmp_path):
+    """Beside k-NN, the agreement has the views of the training."""
+    fewer = tmp_path / 'fewer'
+    shutil.copytree(images, fewer, ignore=lambda *_: ['0.jpg', 'agreement'])
+
+    def digest(root=images, **options):
+        cfg = own_config(images, tmp_path, knn_root=str(root), **options)
+        runner = RUNNERS.build(cfg)
+        assert runner.val_loop is not None  # which builds its sets
+        return validation_digest(runner)
+
+    usual = digest()
+    assert usual == digest(**{'val_cfg.fp16': False, 'epochs': 7})
+    moved = shutil.copytree(images, tmp_path / 'moved')
+    assert usual == digest(moved)
+    others = (
+        digest(jitter=0),
+        digest(fewer),
+        digest(**{'val_cfg.which': 'student'}),
+    )
+    assert len({usual, *others}) == 4
 
 
 def test_can_be_left_out(images):
