@@ -233,3 +233,11 @@ def test_bands_that_a_file_stores_as_pages(tmp_path):
         assert facts.sizes == [(20, 24)] * 3 and not facts.unreadable
         assert facts.odd == {'of several pages or frames': 1}
         assert facts.examples == dict.fromkeys(facts.odd, f'{tmp_path}/b.tif')
+
+
+def test_grey_images_are_odd_only_as_colours(tmp_path):
+    for mode in ('L', 'RGB'):
+        draw().convert('L').convert(mode).save(tmp_path / f'{mode}.png')
+    pipeline = [dict(type='mmmoca.LoadImage')]
+    images = ImageFolder(str(tmp_path), with_label=False, pipeline=pipeline)
+    assert image_facts(images).grey == 1

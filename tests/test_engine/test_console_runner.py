@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the runner of the tools does, and what it leaves behind."""
 
+import io
+import logging
 from datetime import timedelta
 from multiprocessing import active_children
 from pathlib import Path
@@ -11,10 +13,12 @@ from mmengine.config import Config
 from torch import distributed, nn
 
 from mmmoca.engine import CodebookHook
+from mmmoca.engine.console import FAILED, filter_terminal
 from mmmoca.engine.mmengine import stop_workers
 from mmmoca.engine.processes import collective_timeout, join_processes
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.evaluation.memory import shared_memory
+from mmmoca.shipped import find_config
 
 from ..helpers.images import DEMO_CONFIG, point_to
 from ..helpers.runs import demo_runner, scalars
@@ -120,3 +124,19 @@ def test_advice_where_there_is_no_shared_memory():
     other = RuntimeError('CUDA out of memory')
     with pytest.raises(RuntimeError, match='memory$'), shared_memory():
         raise other
+
+
+@pytest.mark.parametrize(
+    ('fail', 'shown'),
+    [(lambda: int('x'), True), (lambda: find_config('x'), False)],
+)
+def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
+    """The program ends with the message of our own errors."""
+    logger, terminal = logging.Logger('run'), io.StringIO()
+    logger.addHandler(logging.StreamHandler(terminal))
+    filter_terminal(logger)
+    try:
+        fail()
+    except (OSError, ValueError):
+        logger.exception(FAILED)
+    assert ('Traceback' in terminal.getvalue()) == shown
