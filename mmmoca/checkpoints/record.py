@@ -183,8 +183,8 @@ def images_record(
     steps = next(filter(None, evaluated), None)
     loaders = _loaders(steps or trained)[:1]
     for other in _loaders(trained) if loaders else ():
-        # An option that the training alone has, such as cut_to_8_bits, is one
-        # of the images.
+        # Images that need an option in training, such as cut_to_8_bits, need
+        # it everywhere.
         if _reads_bands(other) == _reads_bands(loaders[0]):
             loaders = [other | loaders[0]]
     pipeline = loaders + (_resizing(steps, img_size) if steps else [])

@@ -298,7 +298,7 @@ class LoadImage(LoadImageFromFile):
         self._say_once('unreadable', path, f'{error}. Skipped')
 
     def skip_silently(self, paths: Iterable[str]) -> None:
-        """Name these unreadable images no more: somebody has."""
+        """Skip these images without a word: the look has named them."""
         self._named.setdefault('unreadable', set()).update(paths)
 
     def _say_once(self, kind: str, path: str, text: str) -> None:

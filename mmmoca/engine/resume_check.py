@@ -230,7 +230,7 @@ def images_digest(dataset: Sized) -> str:
         for index in range(len(part)):
             info = part.get_data_info(index)
             # In shards it stands behind a scheme.
-            name = str(info.get('img_path')).replace(root, '', 1)
+            name = str(info.get('img_path')).replace(f'{root}/', '/', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
     return f'{"+".join(sorted(kinds))} {digest.hexdigest()}'

@@ -51,7 +51,7 @@ class ImageFacts:
         odd (Counter[str]): What stands out in headers, by phrases.
         examples (dict[str, str]): An image of each of these.
         sizes (list[tuple[int, int]]): H and W as shown.
-        unreadable (dict[str, str]): Why, of images that cannot be read.
+        unreadable (dict[str, str]): Images that cannot be read, and why.
         classes (Counter[str]): Images of each class, if there are any.
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
