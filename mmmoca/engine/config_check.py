@@ -148,7 +148,7 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
         if is_pyramid and to_2tuple(own) != to_2tuple(size):
             yield (
                 f'model.neck.patch_size={own}: must be {size}, the patch of '
-                'model.backbone'
+                'model.backbone, with strides that follow'
             )
 
 

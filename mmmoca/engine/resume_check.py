@@ -24,6 +24,11 @@ from .steps import unwrap_model
 _ADVICE = 'start from its weights by load_from=FILE with resume=False'
 # States with the shape of the parameter in any optimiser.
 _MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
+# Keys of a loader that change how fast it is, not what it gives.
+_SPEED = (
+    'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
+    '|batch_size'
+)
 # Settings that a training depends on, and parts of these that it does not:
 # `check_optimizer` compares rates, and validations change nothing.
 # Other checks compare the size of a batch, and the images themselves.
@@ -31,15 +36,13 @@ _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
     r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
     r'|train_dataloader)'
-    r'\b(?!\.(optimizer|paramwise_cfg|num_workers|persistent_workers'
-    r'|pin_memory|prefetch_factor|timeout|batch_size)\b|\.(val|dynamic)_'
+    rf'\b(?!\.(optimizer|paramwise_cfg|{_SPEED})\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
 # What the numbers of a validation depend on, but for its images.
 _MEASURES = re.compile(
     r'(val_cfg|val_evaluator|(val_dataloader|views)\.dataset.*\bpipeline)\b'
-    r'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.(num_workers|baselines'
-    r'|persistent_workers|pin_memory|prefetch_factor|timeout|batch_size|fp16'
+    rf'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.({_SPEED}|baselines|fp16'
     r'|data_root|backend_args|skip_unreadable|max_unreadable)\b)'
 )
 

@@ -29,9 +29,8 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
     A ViT under a linear head must be frozen as a whole, or not at all. Crops
-    must be multiples of the patch, and a pyramid must have the backbone's
-    patch size. Heads must have the data set's number of classes. Every image
-    and mask must exist.
+    must be multiples of the patch. Heads must have the data set's number of
+    classes. Every image and mask must exist.
 
     Args:
         cfg (Config): The config, of mmsegmentation's scope.
@@ -41,7 +40,6 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         ValueError: Says what to write instead.
     """
     _check_frozen(cfg.model)
-    _check_necks(cfg.model)
     zeros = {}
     for stage in stages:
         for role, loader in stage_loaders(cfg, stage).items():
@@ -110,18 +108,6 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
                 'write one that is, for RandomCrop, model.data_preprocessor '
                 '(size and test_cfg.size_divisor), backbone.img_size and '
                 'test_cfg alike'
-            )
-
-
-def _check_necks(model: dict) -> None:
-    """Refuse a pyramid with another patch size."""
-    patch = model['backbone'].get('patch_size', 16)
-    for neck in parts_of(model.get('neck')):
-        is_pyramid = str(neck['type']).endswith('ViTFeaturePyramid')
-        if is_pyramid and neck.get('patch_size', 16) != patch:
-            raise ValueError(
-                f'the backbone has patches of {patch} pixels: write '
-                f'model.neck.patch_size={patch}, and strides that follow'
             )
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 import mmmoca
 from mmmoca.datasets.look import look_at
 from mmmoca.datasets.look.masks import mask_facts
+from mmmoca.engine.config_check import check_config
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.segmentation_check import check_files, check_segmentation
 
@@ -38,6 +39,7 @@ def test_right_data_pass(streets, tmp_path):
 
 def check(cfg, *stages):
     """What the tools do before a run, without a runner."""
+    check_config(cfg)
     check_segmentation(cfg, stages)
     for stage in stages:
         dataset = DATASETS.build(cfg[f'{stage}_dataloader'].dataset)

@@ -18,7 +18,7 @@ from mmmoca.messages import listed, printable
 from ..band_loading import LoadBands
 from ..file_endings import counted, left_out_sentence
 from ..headers import TURNED, Header, read_header
-from ..image_set import strict_loader
+from ..image_set import loader_of, strict_loader
 from ..loading import TURNING, size_problem
 from ..seeding import members
 from .report import Section
@@ -320,8 +320,7 @@ def _crops(steps: list) -> Iterator[int]:
 
 def _skips(part: Any) -> bool:
     """Return whether a training with this set skips damaged images."""
-    steps = part.pipeline.transforms
-    load = next(s for s in steps if isinstance(s, LoadImageFromFile))
+    load = loader_of(part)
     return getattr(load, 'skip_unreadable', load.ignore_empty)
 
 
