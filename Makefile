@@ -3,7 +3,6 @@
 PYTHON ?=
 DATA ?=
 OPS ?= 1
-SLOW ?= 1
 WORKERS ?= auto
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -19,9 +18,6 @@ PYTEST := $(if $(filter auto,$(WORKERS)),OMP_NUM_THREADS=1) \
     $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
     --no-loadscope-reorder --max-worker-restart 0
 
-# The marks of tests that are left out.
-LEFT_OUT := $(strip $(if $(filter 0,$(OPS)),ops) $(if $(filter 0,$(SLOW)),slow))
-
 # Some machines set it; each process would then compile its imports anew,
 # which takes it 7 seconds more to start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,13 +27,13 @@ unexport DATA
 quoted = '$(subst ','\'',$(value $(1)))'
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler test test-quick docs demo gpu wheels ops lint format lock clean
+.PHONY: help compiler test test-quick test-release docs demo gpu wheels ops lint format lock clean
 
 help:
-	@echo 'make test             run the linter and all tests'
+	@echo 'make test             run the linter and the tests'
 	@echo 'make test OPS=0       the same without detection, which needs a compiler'
-	@echo 'make test SLOW=0      without packages, compilers and longer trainings'
 	@echo 'make test-quick       the linter and the tests that take seconds'
+	@echo 'make test-release     the package as mim installs it, the notebook, make gpu'
 	@echo 'make test WORKERS=1   with one process instead of one a core'
 	@echo 'make docs             build the site in docs/_build/html'
 	@echo 'make demo             pretrain on a small image set, show the result'
@@ -62,10 +58,14 @@ compiler:
 	    'PATH. Without detection: make test OPS=0' >&2; exit 1; }
 
 test: $(if $(filter 0,$(OPS)),,compiler $(OPS_STAMP)) lint
-	$(PYTEST) $(if $(LEFT_OUT),-m 'not ($(subst $() , or ,$(LEFT_OUT)))')
+	$(PYTEST) -m 'not release$(if $(filter 0,$(OPS)), and not ops)'
 
 test-quick: lint
-	$(PYTEST) -m 'not slow and not ops and not processes'
+	$(PYTEST) -m 'not (slow or ops or processes or release)'
+
+# What a change of the code seldom breaks, and takes environments of its own.
+test-release: $(STAMP)
+	$(PYTEST) -m release
 
 docs: $(STAMP)
 	$(PY) -m sphinx -q -W --keep-going docs docs/_build/html

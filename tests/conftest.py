@@ -29,7 +29,12 @@ def pytest_runtest_setup(item):
 
 def pytest_collection_modifyitems(items):
     """Start with the files of slow tests: short ones fill the gaps."""
-    slow = {item.path for item in items if item.get_closest_marker('slow')}
+    marks = 'slow', 'release'
+    slow = {
+        item.path
+        for item in items
+        if any(item.get_closest_marker(mark) for mark in marks)
+    }
     items.sort(key=lambda item: item.path not in slow)
 
 

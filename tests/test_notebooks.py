@@ -24,8 +24,7 @@ def test_outputs_are_committed_and_small():
 SMALLER = {"'640'": "'320'", "'240'": "'96'", 'epochs=6': 'epochs=2'}
 
 
-@pytest.mark.slow
-@pytest.mark.processes
+@pytest.mark.release
 def test_quickstart(tmp_path):
     source = (NOTEBOOKS / 'quickstart.ipynb').read_text()
     for number, smaller in SMALLER.items():

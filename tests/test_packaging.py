@@ -82,7 +82,7 @@ def built(uv, sources, tmp_path_factory):
     return sdist, wheel
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_sdist_and_wheel_hold_all_files(built):
     sdist, wheel = built
     root = sdist.name.removesuffix('.tar.gz')
@@ -106,7 +106,7 @@ def test_sdist_and_wheel_hold_all_files(built):
     assert license_text == (REPO / 'LICENSE').read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_rebuilding_leaves_no_stale_config(sources, tmp_path):
     for name in ('demo/gone.py', 'demo/kept.py'):
         (sources / 'configs' / name).write_text('a = 1\n')
@@ -208,17 +208,17 @@ def installed(install, trained, built):
     return install(f'mmmoca[onedl,mim] @ {built[1].as_uri()}')
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_editable_install_has_the_configs_themselves(editable, sources):
     assert (sources / 'mmmoca/.mim/configs/moca').is_symlink()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_mim_trains(trained):
     assert (trained / 'epoch_1.pth').is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_mim_tests(installed, trained, workspace, tmp_path):
     metrics = tmp_path / 'metrics.json'
     test = [installed / 'mim', 'test', 'mmmoca', CONFIG]
@@ -230,7 +230,7 @@ def test_mim_tests(installed, trained, workspace, tmp_path):
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_command_helps_at_once(installed):
     command = [installed / 'python', '-X', 'importtime', installed / 'mmmoca']
     for name in ('train', 'curves', 'overview'):
@@ -239,7 +239,7 @@ def test_the_command_helps_at_once(installed):
         assert not re.search(r'\| +torch$', log, re.M)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_wheel_does_without_a_checkout(installed, tmp_path):
     script = shutil.copy(
         REPO / 'tests' / 'helpers' / 'fresh_environment.py', tmp_path

@@ -9,8 +9,7 @@ from mmmoca.engine.compile import compile_forward
 from mmmoca.models import transformer
 
 from ..helpers.builders import ARCH, build_moca, random_views
-from ..helpers.distributed import run_processes
-from ..helpers.runs import demo_runner, scalars, state_of
+from ..helpers.runs import DDP, demo_runner, scalars, state_of
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +57,7 @@ def kept_and_gradients(budget):
     """Bytes that the backward pass keeps, and its gradients."""
     torch.compiler.reset()
     small = dict(neck=None, head__lambda_img=1.0, backbone__tap_layer=None)
+    small['backbone__arch'] = dict(ARCH, num_layers=1)
     model, saved = build_moca(**small), {}
     options = dict(backend='aot_eager_decomp_partition')
     compile_forward(model, options | dict(memory_budget=budget))
@@ -115,14 +115,14 @@ TWO_EPOCHS = {
     'train_cfg': dict(
         _delete_=True, type='EpochBasedTrainLoop', max_epochs=2, val_interval=1
     ),
-    'train_dataloader.batch_size': 8,
+    'train_dataloader.batch_size': 16,
     'train_dataloader.sampler.infinite': False,
     'model.backbone.arch.embed_dims': 192,  # of more than a bucket of DDP
     'optim_wrapper.dtype': 'float32',
     'optim_wrapper.accumulative_counts': 2,
     'model.backbone.arch.num_layers': 2,
     'model.backbone.tap_layer': 1,
-    'env_cfg.dist_cfg.backend': 'gloo',
+    **DDP,
 }
 COMPILED = {'compile': dict(backend='aot_eager', fullgraph=True)}
 BLOCKS = {'compile': dict(backend='eager', fullgraph=True, blocks=True)}
@@ -149,24 +149,33 @@ def train(root):
     return results
 
 
+@pytest.fixture
+def one_rank(monkeypatch):
+    """DDP works among one process, too."""
+    monkeypatch.setenv('LOCAL_RANK', '0')
+    store = dict(store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group('gloo', **store)
+    yield
+    torch.distributed.destroy_process_group()
+
+
 @pytest.mark.slow
-@pytest.mark.processes
-def test_trains_as_eager_does(root):
+def test_trains_as_eager_does(root, one_rank):
     """Through validations, new words, new rates and a moving teacher.
 
     DDP sends a bucket while the rest of the backward pass is still to come:
     PyTorch splits the graph that has been traced where a bucket ends.
     """
-    for eager, passes, blocks in run_processes(train, 2, root):
-        traced, parts = passes[2]
-        # The teacher's, the student's, and that of the losses.
-        assert traced == 3
-        assert parts > 3
-        # Encoder and decoder, with and without gradients; each for its first
-        # number of tokens and for any.
-        assert 1 < blocks[2][0] <= 8
-        assert_close(passes, eager)
-        assert_close(blocks, eager)
+    eager, passes, blocks = train(root)
+    traced, parts = passes[2]
+    # The teacher's, the student's, and that of the losses.
+    assert traced == 3
+    assert parts > 3
+    # Encoder and decoder, with and without gradients; each for its first
+    # number of tokens and for any.
+    assert 1 < blocks[2][0] <= 8
+    assert_close(passes, eager)
+    assert_close(blocks, eager)
 
 
 def assert_close(found, expected):

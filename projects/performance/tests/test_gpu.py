@@ -44,8 +44,7 @@ def imported_once(monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-@pytest.mark.processes
+@pytest.mark.release
 @pytest.mark.parametrize(
     'names',
     [
