@@ -2,8 +2,16 @@
 """Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from _arguments import add_common_arguments, run_program
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+# Hooks that draw predictions, by the scope of a config. mmpretrain's names
+# pictures by the image's name alone: one of several classes would stay.
+DRAWING = dict(mmseg='SegVisualizationHook', mmdet='DetVisualizationHook')
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -18,6 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
     add('--out-item', choices=['metrics', 'pred'], help=item)
     tta = "average over the config's tta_pipeline (a classifier: both flips)"
     add('--tta', action='store_true', help=tta)
+    show = 'where to draw the masks or boxes that it predicts'
+    add('--show-dir', metavar='FOLDER', help=show)
     return parser
 
 
@@ -37,6 +47,27 @@ def check_out(args: argparse.Namespace) -> None:
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
         raise ValueError(f'--out {args.out} must end in {", ".join(suffixes)}')
+
+
+def draw_predictions(cfg: 'Config', folder: str) -> None:
+    """Let a test draw the masks or boxes that it predicts.
+
+    Args:
+        cfg (Config): That of the test, changed in place.
+        folder (str): Where to draw them, in ``vis_data/vis_image``.
+
+    Raises:
+        ValueError: If the test predicts neither.
+    """
+    hook = DRAWING.get(cfg.default_scope)
+    loop = cfg.test_cfg.get('type', 'TestLoop')
+    if hook is None or loop != 'TestLoop':
+        raise ValueError(
+            '--show-dir draws masks and boxes, and this test predicts '
+            'neither: leave it out'
+        )
+    cfg.default_hooks.visualization = dict(type=hook, draw=True)
+    cfg.visualizer.save_dir = folder
 
 
 def test(args: argparse.Namespace) -> None:
@@ -59,6 +90,8 @@ def test(args: argparse.Namespace) -> None:
     )
     if args.tta:
         augment_test(cfg)
+    if args.show_dir is not None:
+        draw_predictions(cfg, args.show_dir)
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults

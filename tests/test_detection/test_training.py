@@ -69,7 +69,8 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     metrics = tmp_path / 'metrics.json'
     command = (
         f'tools/test.py {SHAPES_CONFIG} {work_dir}/{LAST} --work-dir '
-        f'{tmp_path} --out {metrics} --out-item metrics --cfg-options '
+        f'{tmp_path} --out {metrics} --out-item metrics '
+        f'--show-dir {tmp_path}/drawn --cfg-options visualizer.name=test '
         f'test_dataloader.dataset.data_root={shapes} '
         f'test_evaluator.ann_file={shapes}/annotations/train.json'
     )
@@ -77,6 +78,8 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     found = json.loads(metrics.read_text())
     for name in ('coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP'):
         assert found[name] == scalars(runner, f'val/{name}')[-1], name
+    drawn = [*tmp_path.glob('drawn/vis_data/vis_image/*')]
+    assert len(drawn) == len(runner.val_dataloader.dataset)
 
 
 def test_mmdet_draws_predictions(trained, shapes, tmp_path):

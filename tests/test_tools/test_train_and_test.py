@@ -130,6 +130,20 @@ def test_scores_of_flips_are_averaged(workspace, tmp_path):
         augment_test(read_run(CONFIGS / bare))
 
 
+def test_what_can_be_drawn(tool):
+    draw = tool('test').draw_predictions
+    masks = 'segmentation/segmenter_vit-tiny_mask_shapes.py'
+    cfg = read_run(CONFIGS / masks)
+    draw(cfg, 'drawn')
+    hook = cfg.default_hooks.visualization
+    assert (hook.type, hook.draw) == ('SegVisualizationHook', True)
+    assert cfg.visualizer.save_dir == 'drawn'
+    features = 'segmentation/incontext_vit-b16_own-masks-512x512.py'
+    for config in (features, CONFIG, 'moca/moca_vit-b16_own-images.py'):
+        with pytest.raises(ValueError, match='neither'):
+            draw(read_run(CONFIGS / config), 'drawn')
+
+
 @pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
 def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
     """Ends with a status of its own."""
