@@ -16,7 +16,7 @@ import torch
 from mmmoca.engine import CheckpointFitHook
 from mmmoca.registry import HOOKS, MODELS
 
-from .helpers.builders import MOCA_SIZE, build_moca
+from .helpers.builders import MOCA_SIZE, build_moca, random_views
 from .helpers.images import write_images
 from .helpers.runs import NO_VALIDATION, demo_runner
 from .helpers.tools import ROOT, run_tool
@@ -197,3 +197,18 @@ def test_target_of_ones_own():
     torch.testing.assert_close(losses['loss_loc'], error.square().mean())
     model.parse_losses(losses)[0].backward()
     assert predictor.weight.grad.any()
+
+
+def test_divergence_of_ones_own():
+    code = snippets('docs/developers/architecture.md', 'python')[2]
+    exec(code, {})
+    try:
+        model = build_moca(head=dict(type='mmmoca.SquaredErrorHead'))
+    finally:
+        MODELS.module_dict.pop('SquaredErrorHead')
+    with torch.autocast('cpu', torch.bfloat16):
+        loss = model.loss(random_views())['loss_loc']
+    # Two distributions are at most sqrt(2) apart.
+    assert loss.dtype == torch.float32 and 0 < loss < 2
+    loss.backward()
+    assert model.neck.projection.weight.grad.any()

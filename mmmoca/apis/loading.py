@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a checkpoint to its encoder."""
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -119,5 +120,15 @@ def load(
         )
     for change in changes:
         print_log(printable(f'{path}: {change}'), logger='current')
+    if own := backbone.record.get('computed_by'):
+        print_log(
+            printable(
+                f'{path}: its features were computed by {own}, and are '
+                'computed by a plain ViT here, of the same weights: `mmmoca '
+                'test` with the config of its run measures its own'
+            ),
+            logger='current',
+            level=logging.WARNING,
+        )
     encoder = Encoder(vit, settings, preset, metainfo)
     return encoder.to(device or get_device())

@@ -11,6 +11,8 @@ from torch import nn
 from mmmoca.config_parts import preprocessor_of, short_name
 
 MOST_PATCHES = 2**20  # of a grid that rotary positions are built for
+# Packages whose encoders are rebuilt from weights alone.
+_KNOWN = 'mmmoca', 'mmpretrain', 'mmengine', 'torch', 'builtins'
 LOADERS = 'LoadImage', 'LoadImageFromFile', 'LoadBands'
 # The transforms of a recorded pipeline, and their classes here. A file can
 # name no other.
@@ -58,6 +60,7 @@ _ENTRIES = dict(
     interpolation=str,
     backend=str,
     loader=dict,
+    computed_by=str,
 )
 _ANY_SIGN = 'mean', 'nodata', 'fill', 'background'
 _LISTS = 'grid', 'mean', 'std'
@@ -143,17 +146,29 @@ def run_record(config: dict, model: nn.Module) -> dict:
     Returns:
         dict: Of the first ViT of the model, ``num_heads``, ``grid`` (rows
         and columns of patches) and ``preprocessing``, see
-        :func:`images_record`. Empty if there is no ViT.
+        :func:`images_record`; and ``computed_by``, the user's classes that
+        compute features, if there are any. Empty if there is no ViT.
     """
     vits = [m for m in model.modules() if isinstance(m, VisionTransformer)]
     if not vits:
         return {}
     channels = vits[0].patch_embed.projection.in_channels
-    return dict(
+    record = dict(
         num_heads=vits[0].arch_settings['num_heads'],
         grid=tuple(vits[0].patch_resolution),
         preprocessing=images_record(config, channels, vits[0].img_size),
     )
+    own = [
+        kind.__name__
+        for kind in (*type(vits[0]).__mro__, *type(model).__mro__)
+        if kind.__module__.partition('.')[0] not in _KNOWN
+        and (issubclass(kind, VisionTransformer) or _embeds(kind))
+    ]
+    return record | (dict(computed_by=', '.join(own)) if own else {})
+
+
+def _embeds(kind: type) -> bool:
+    return bool({'embed_image', 'extract_feat'} & vars(kind).keys())
 
 
 def images_record(

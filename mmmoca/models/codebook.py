@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS, TASK_UTILS
 
+from .precision import normalize_fp32
 from .targets import Targets
 
 
@@ -193,13 +194,27 @@ class OnlineCodebook(BaseModule):
             tokens (Tensor): Teacher tokens of both views, (2B, L, D).
 
         Returns:
-            Tensor: See :meth:`RandomTokenSampler.draw`.
+            Tensor: Unit vectors, (2, n, D), float32. See
+            :meth:`RandomTokenSampler.draw`.
+
+        Raises:
+            ValueError: If the sampler draws something else.
         """
-        return self.word_sampler.draw(
+        candidates = self.word_sampler.draw(
             self.centred(tokens).unflatten(0, (2, -1)),
             self.inner,
             self.num_new_words,
         )
+        self._check_words(candidates, 'draw', (2, len(candidates[0])))
+        return normalize_fp32(candidates)
+
+    def _check_words(self, words: Tensor, source: str, rows: tuple) -> None:
+        shape = *rows, self.words.shape[1]
+        if words.shape != shape:
+            raise ValueError(
+                f'{type(self.word_sampler).__name__}.{source} must give '
+                f'vectors of the shape {shape}, got {tuple(words.shape)}'
+            )
 
     @torch.no_grad()
     def mean_token(self, tokens: Tensor) -> Tensor | None:
@@ -224,21 +239,24 @@ class OnlineCodebook(BaseModule):
         """Overwrite the oldest words; move mu and the mean tokens.
 
         Args:
-            words (Tensor): Unit vectors, (K_new, D).
+            words (Tensor): New words, (K_new, D). They are normalised.
             msd (Tensor): MSD of view 1 and view 2, (2, ). Each moves mu once,
                 view 1 first.
             token_mean (Tensor, optional): Mean token of each position in the
                 global batch, (L, D), if the codebook has ``centre``.
             accepted (Tensor | bool): Whether to update. A tensor on the
                 device avoids waiting for it. Defaults to True.
+
+        Raises:
+            ValueError: If the words have another shape.
         """
+        self._check_words(words, 'pick', (len(words),))
         accepted = torch.as_tensor(accepted, device=self.words.device)
         # After a checkpoint with another K_new the pointer may be anywhere.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
-        self.words[rows] = torch.where(
-            accepted, words.to(self.words), self.words[rows]
-        )
+        words = normalize_fp32(words).to(self.words)
+        self.words[rows] = torch.where(accepted, words, self.words[rows])
         self.pointer.add_(accepted * len(words)).remainder_(len(self.words))
         for value in msd.to(self.msd):
             value = torch.where(accepted, value, self.msd)

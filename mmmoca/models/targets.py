@@ -3,6 +3,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from .precision import no_autocast, normalize_fp32
+
 
 class Targets(NamedTuple):
     """The parts that the student's targets are computed from.
@@ -13,7 +15,8 @@ class Targets(NamedTuple):
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
-            any float dtype.
+            any float dtype; less the mean token if the codebook has
+            ``centre``.
         words (Tensor): Codebook C before the step, unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
         inner (Tensor): Indices of the patches of the bags of codes,
@@ -26,3 +29,15 @@ class Targets(NamedTuple):
     sharpness: Tensor
     inner: Tensor
     images: Tensor | None = None
+
+    def assignments(self) -> Tensor:
+        """Compute the assignment q_T of every patch (paper, section 3.1).
+
+        For losses of one's own, with a small batch or few words.
+
+        Returns:
+            Tensor: (2B, L, K), at least float32.
+        """
+        with no_autocast(self.tokens):
+            similarity = normalize_fp32(self.tokens) @ self.words.T
+            return (self.sharpness * similarity).softmax(dim=-1)

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from mmmoca.registry import TASK_UTILS
 
-from .precision import normalize_fp32
-
 
 @TASK_UTILS.register_module()
 class RandomTokenSampler:
@@ -21,7 +19,7 @@ class RandomTokenSampler:
     on each.
 
     For another choice set ``codebook.word_sampler`` to a subclass that
-    overrides :meth:`describe`.
+    overrides :meth:`describe`. The codebook normalises the words.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
@@ -33,13 +31,11 @@ class RandomTokenSampler:
             num_words (int): K_new.
 
         Returns:
-            Tensor: Unit vectors from view 1 and from view 2 of different
-            images, (2, min(K_new, B), D), float32.
+            Tensor: Vectors from view 1 and from view 2 of different images,
+            (2, min(K_new, B), D).
         """
         images = torch.randperm(tokens.shape[1], device=tokens.device)
-        return normalize_fp32(
-            self.describe(tokens[:, images[:num_words]], inner)
-        )
+        return self.describe(tokens[:, images[:num_words]], inner)
 
     def describe(self, tokens: Tensor, inner: Tensor) -> Tensor:
         """Take one random inner token of each image.

@@ -15,7 +15,7 @@ Curve = tuple[list[int], list[float]]
 PANELS = {
     'k-NN accuracy (%)': 'knn/top1_',
     'agreement of neighbours (%)': 'agreement/neighbours',
-    'loss (KL divergence)': 'loss',
+    'loss': 'loss',
     'codebook perplexity': 'codebook_perplexity',
     'image information (nats)': 'image_information',
     'effective rank (RankMe)': 'rank_me',

@@ -46,7 +46,7 @@ class FarthestPointSampler(RandomTokenSampler):
             num_words (int): K_new.
 
         Returns:
-            Tensor: Unit vectors, (2, B, D), float32.
+            Tensor: (2, B, D).
         """
         return super().draw(tokens, inner, tokens.shape[1])
 

@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.dataset import default_collate
 from mmengine.registry import DefaultScope
 from mmpretrain import ModelHub
-from mmpretrain.registry import DATASETS
+from mmpretrain.registry import DATASETS, MODELS
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms
@@ -30,6 +30,7 @@ from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import memory
 from mmmoca.messages import DataWarning
+from mmmoca.models import MOCA, MOCAViT
 
 from ..helpers import checkpoint_files as files
 from ..helpers.encoders import write_run
@@ -157,6 +158,39 @@ def half_by_default():
     torch.set_default_dtype(torch.bfloat16)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@MODELS.register_module()
+class OwnViT(MOCAViT):
+    """A user's, of the same parameters."""
+
+
+@MODELS.register_module()
+class OwnMOCA(MOCA):
+    """A user's, of other features."""
+
+    def embed_image(self, encoded):
+        return encoded.patches.amax(1)
+
+
+@MODELS.register_module()
+class OtherLoss(MOCA):
+    """A user's, of the same features."""
+
+
+@pytest.mark.parametrize(
+    ('key', 'name', 'warned'),
+    [
+        ('model.type', 'OwnMOCA', True),
+        ('model.backbone.type', 'OwnViT', True),
+        ('model.type', 'OtherLoss', False),
+    ],
+)
+def test_features_of_classes_of_ones_own(tmp_path, capfd, key, name, warned):
+    """They are not computed, which is said."""
+    write_run(tmp_path / 'run.pth', **{key: name})
+    mmmoca.load(tmp_path / 'run.pth')
+    assert (name in ''.join(capfd.readouterr())) == warned
 
 
 def test_without_a_record_images_are_those_of_torchvision(

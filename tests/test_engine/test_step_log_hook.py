@@ -4,6 +4,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from mmengine.hooks import Hook
 
 from mmmoca.engine import NonFiniteLossError, StepLogHook
 from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
@@ -37,6 +38,26 @@ def test_effective_rank_at_each_log_line(root):
     found = scalars(runner, 'train/rank_me')
     expected = [ranks[2], ranks[5], ranks[6]]  # and at the end
     assert found.tolist() == pytest.approx(expected, rel=1e-3)
+
+
+class OwnHook(Hook):
+    """One of a user, who knows nothing of StepLogHook."""
+
+    def __init__(self):
+        self.seen = []
+
+    def after_train_iter(self, runner, batch_idx, data_batch, outputs):
+        names = 'loss', 'loss_img', 'msd', 'grad_norm'
+        self.seen.append([float(outputs[name]) for name in names])
+
+
+def test_other_hooks_find_the_scalars_of_the_step(root):
+    runner, own = build(root, 'own'), OwnHook()
+    runner.register_hook(own)
+    runner.train()
+    names = 'loss', 'loss_img', 'msd', 'grad_norm'
+    logged = [scalars(runner, f'train/{name}').tolist() for name in names]
+    assert [*zip(*own.seen)] == [pytest.approx(line) for line in logged]
 
 
 def step_log_of(runner):

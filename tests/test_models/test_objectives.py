@@ -60,6 +60,9 @@ def test_token_loss_and_gradients(inputs, chunk_size):
     grads = torch.autograd.grad(5 * actual[0], leaves)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(grads, expected_grads)
+    targets = inputs['targets']
+    codes = targets.assignments()[:, targets.inner]
+    torch.testing.assert_close(codes.mean(1), expected[1])
     # Bags of codes without a decoder.
     inputs.update(features=[], positions=[], prototypes=None)
     loss, *bags = token_assignment_loss(**inputs, chunk_size=chunk_size)

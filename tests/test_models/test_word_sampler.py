@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import re
 from collections import Counter
 
 import pytest
@@ -56,6 +57,18 @@ def test_candidates():
     assert seen == set(range(10))
     few = codebook.draw_candidates(tokens[:, :3].flatten(0, 1))
     assert few.shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize('shape', [(2, 4), (2, 3, 1), (3, 4, 2)])
+def test_vectors_of_another_shape(monkeypatch, shape):
+    """PyTorch would spread a number over a word."""
+    codebook = OnlineCodebook(2, (4, 4), num_words=4, border=1)
+    sampler = codebook.word_sampler
+    monkeypatch.setattr(sampler, 'describe', lambda *_: torch.ones(shape))
+    with pytest.raises(ValueError, match=re.escape('(2, ')):
+        codebook.draw_candidates(torch.ones(8, 16, 2))
+    with pytest.raises(ValueError, match='pick'):
+        codebook.update(torch.ones(3, 1), torch.ones(2))
 
 
 @pytest.mark.processes

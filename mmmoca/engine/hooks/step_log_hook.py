@@ -19,6 +19,20 @@ from .codebook_hook import CodebookHook
 from .teacher_ema_hook import TeacherEMAHook
 
 
+class _OutputsHook(Hook):
+    """Returns to hooks of a user what RuntimeInfoHook is not to read."""
+
+    # After RuntimeInfoHook (VERY_HIGH, 10).
+    priority = 11
+
+    def __init__(self) -> None:
+        self.kept: dict = {}
+
+    def after_train_iter(self, *_, outputs: dict, **__) -> None:
+        """Fill the outputs again."""
+        outputs |= self.kept
+
+
 class NonFiniteLossError(RuntimeError):
     """The loss or the gradients of a step were not finite."""
 
@@ -30,7 +44,8 @@ class StepLogHook(Hook):
     MMEngine reads every logged scalar after every step, so that the host
     waits for the device each time. This hook keeps them on the device. It
     reads those of all steps at once before a log line, the end of an epoch or
-    a checkpoint. The logged numbers are the same.
+    a checkpoint. The logged numbers are the same, and other hooks find the
+    scalars in ``outputs`` as ever.
 
     The hook stops the run, before a checkpoint is written, if
 
@@ -66,9 +81,12 @@ class StepLogHook(Hook):
         self._skipped_in_a_row = 0
         self._highest_information = 0.0
         self._warned = set()
+        self._outputs = _OutputsHook()
 
     def before_run(self, runner: Runner) -> None:
         """Check the hooks that move the state."""
+        if self._outputs not in runner.hooks:
+            runner.register_hook(self._outputs)
         model = unwrap_model(runner.model)
         if is_training(runner) and hasattr(model, 'codebook'):
             for kind in (CodebookHook, TeacherEMAHook):
@@ -97,6 +115,7 @@ class StepLogHook(Hook):
         samples = data_batch.get('data_samples') or ()
         images = [str(s.metainfo.get('img_path', '?')) for s in samples]
         self._steps.append((runner.iter + 1, [*outputs], values, images))
+        self._outputs.kept = dict(outputs)
         outputs.clear()
         if log_is_due(self, runner, batch_idx):
             self._read(runner)
