@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = 'not slow and not ops and not processes'
+QUICK = 'not (slow or ops or processes or release)'
 MOST_TESTS = 60
 # What stands in the package, and what takes its place. Half of the lines were
 # drawn at random; the rest are those that a reader would fear for.
