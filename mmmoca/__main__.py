@@ -2,17 +2,15 @@
 """The command ``mmmoca``, which runs the programs of ``tools/``."""
 
 import argparse
-import os
 import sys
-import textwrap
 from importlib import import_module
 
-from .shipped import find_config, first_comment, shipped, shipped_configs
+from .shipped import shipped
 from .version import __version__
 
 # The program and its options for each command, and its purpose.
 COMMANDS = dict(
-    configs=([], 'list the configs; print one with what it inherits'),
+    configs=(['configs'], 'list the configs; print one with what it inherits'),
     look=(['look'], 'show what images, masks and boxes are'),
     check=(['train', '--check'], 'say what a training would be'),
     pretrain=(['train'], 'train by a config'),
@@ -24,29 +22,6 @@ COMMANDS = dict(
     curves=(['analysis_tools/plot_curves'], 'draw the curves of a run'),
     overview=(['visualization/overview'], 'show what a model learnt'),
 )
-
-
-def list_configs() -> None:
-    """Print the name of each config and what it says of itself."""
-    # Those outside of the folders inherit the one of their name.
-    files = {n: f for n, f in shipped_configs().items() if '/' in n}
-    width = max(map(len, files))
-    for name, file in files.items():
-        line = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
-        print(f'{name:{width}}  {line}')
-    print("\nIn a config of your own: _base_ = 'mmmoca::FOLDER/NAME.py'")
-
-
-def print_config(name: str, *options: str) -> None:
-    """Print a config as a run reads it.
-
-    Args:
-        name (str): A file, or the name of one of mmmoca.
-        *options (str): ``KEY=VALUE`` as after ``--cfg-options``.
-    """
-    from .engine.config import read_run
-
-    print(read_run(find_config(name), options).pretty_text)
 
 
 def main() -> None:
@@ -66,15 +41,6 @@ def main() -> None:
     args = parser.parse_args()
     if args.command is None:
         parser.print_help()
-    elif args.command == 'configs':
-        try:
-            show = print_config if args.arguments else list_configs
-            show(*args.arguments)
-            sys.stdout.flush()
-        except BrokenPipeError:  # of `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except Exception as error:  # of a config's own code, too
-            parser.error(f'{error}')
     else:
         (tool, *options), _ = COMMANDS[args.command]
         program = shipped(f'tools/{tool}.py')

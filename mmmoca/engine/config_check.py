@@ -172,6 +172,12 @@ def _wrong_images(settings: dict) -> Iterator[str]:
                 )
 
 
+def is_variable(name: str) -> bool:
+    """Tell a key that neither a run nor an inferencer reads."""
+    known = {'custom_imports', *RUN_KEYS}
+    return name not in known and not re.match('tta_|test_', name)
+
+
 def unread_variables(cfg: Config) -> str | None:
     """Say which variables of a config file nothing reads.
 

@@ -44,8 +44,7 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
     assert str(shipped('configs')) in alone
     for name in command.COMMANDS:
         assert f'\n  {name} ' in alone
-        if name != 'configs':
-            assert printed(name, '--help').startswith(f'usage: mmmoca {name} ')
+        assert printed(name, '--help').startswith(f'usage: mmmoca {name} ')
     lines = printed('configs').split('\n\n')[0].splitlines()
     assert len(lines) > 40
     for line in lines:
@@ -53,6 +52,8 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
         assert find_config(name).match(f'{name}.py') and comment
     whole = printed('configs', 'moca_vit-b16_own-images', 'epochs=7')
     assert 'max_epochs=7' in whole and 'embed_dims' in whole
+    names = re.findall(r'^(\w+) ?=', whole, re.M)
+    assert 'model' in names and 'bank_dataloader' not in names
 
 
 @pytest.mark.slow

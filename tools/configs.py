@@ -1,0 +1,73 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""List the configs of mmmoca, or print one with what it inherits."""
+
+import argparse
+import os
+import sys
+import textwrap
+
+from _arguments import config_file, run_program
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    config = 'a config file, or the name of one of mmmoca; none lists them'
+    add('config', type=config_file, nargs='?', help=config)
+    options = 'settings that override those of the config'
+    add('options', nargs='*', metavar='KEY=VALUE', help=options)
+    return parser
+
+
+def show(args: argparse.Namespace) -> None:
+    """Print the list of configs, or one.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    try:
+        if args.config is None:
+            list_configs()
+        else:
+            print_config(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def list_configs() -> None:
+    """Print the name of each config and what it says of itself."""
+    from mmmoca.shipped import first_comment, shipped_configs
+
+    # Those outside of the folders inherit the one of their name.
+    files = {n: f for n, f in shipped_configs().items() if '/' in n}
+    width = max(map(len, files))
+    for name, file in files.items():
+        line = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
+        print(f'{name:{width}}  {line}')
+    print("\nIn a config of your own: _base_ = 'mmmoca::FOLDER/NAME.py'")
+
+
+def print_config(args: argparse.Namespace) -> None:
+    """Print a config as a run reads it, without variables that it computed by.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    from mmmoca.engine.config import read_run
+    from mmmoca.engine.config_check import is_variable
+
+    cfg = read_run(args.config, args.options)
+    for name in filter(is_variable, [*cfg]):
+        cfg.pop(name)
+    print(cfg.pretty_text)
+
+
+def main() -> None:
+    """Show configs."""
+    run_program(make_parser(), show)
+
+
+if __name__ == '__main__':
+    main()
