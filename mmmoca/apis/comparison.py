@@ -2,6 +2,7 @@
 """All frozen protocols, on features that are extracted once per encoder."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,7 +27,11 @@ from mmmoca.evaluation.metrics import (
 )
 from mmmoca.evaluation.presets import Preset
 from mmmoca.evaluation.protocols.agreement import neighbour_agreement
-from mmmoca.evaluation.protocols.knn import knn_predictions, knn_settings
+from mmmoca.evaluation.protocols.knn import (
+    knn_predictions,
+    knn_settings,
+    small_bank,
+)
 from mmmoca.evaluation.protocols.linear import linear_predictions
 from mmmoca.evaluation.protocols.lowshot import (
     low_shot_features,
@@ -34,6 +39,7 @@ from mmmoca.evaluation.protocols.lowshot import (
 )
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
+from mmmoca.messages import DataWarning
 from mmmoca.models import sincos_positions_2d
 from mmmoca.models.initialization import init_encoder
 from mmmoca.shipped import shipped
@@ -123,6 +129,8 @@ def evaluate(
     if 'knn' in protocols:
         bank, queries = _pick(found, preset.knn, _unit)
         settings = knn_settings((10, 20), preset.temperature)
+        if note := small_bank(settings, len(bank.ids)):
+            warnings.warn(note, DataWarning, stacklevel=2)
         knn = KNNAccuracy()
         for samples in knn_predictions(bank, queries, settings, len(classes)):
             knn.process(None, samples)

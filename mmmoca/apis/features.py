@@ -2,6 +2,7 @@
 """Features of images, by kind, and when there are none."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,12 @@ KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse a number of images at a time that is below 1."""
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+    """Refuse a number of images at a time that is no whole one above 0."""
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise ValueError(
+            'batch_size must be a whole number, 1 or more, but got '
+            f'{batch_size}'
+        )
 
 
 def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:

@@ -110,6 +110,7 @@ def load(
         which=backbone.which,
         feature=backbone.feature,
         num_heads=vit.arch_settings['num_heads'],
+        norm_eps=vit.ln1.eps,
     )
     preset = choose_preset(backbone.layout, backbone.feature)
     changes = list(backbone.changes)

@@ -99,6 +99,11 @@ def items_of(images: Any) -> Iterable[Any]:
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'
         return images if of_paths or images.ndim == 4 else [images]
+    if type(images).__name__ == 'IterableDataset':
+        raise TypeError(
+            'a data set of Hugging Face that is streamed has no rows to '
+            'number: load it without streaming=True'
+        )
     # A set has no order, and a table is a list of its columns' names.
     no_list = isinstance(images, (*one, set, frozenset))
     no_list |= hasattr(images, 'columns')

@@ -94,6 +94,8 @@ def pretrain(
     """
     file = find_config(config)
     out = os.path.expanduser(out)
+    if os.path.isfile(out):
+        raise ValueError(f'out={out} is a file: name a folder')
     cfg = read_run(file)
     settings = dict(
         data_root=data,

@@ -190,7 +190,11 @@ def find_backbone(
     if location.choice is not None:
         changes.append(location.choice)
     if beside:
-        words = dict(num_heads='heads', preprocessing='mean and std')
+        words = dict(
+            num_heads='heads',
+            norm_eps='eps of norms',
+            preprocessing='mean and std',
+        )
         said = ' and '.join(words[key] for key in beside)
         changes.append(f'its {said} are from the JSON files beside it')
     return Backbone(

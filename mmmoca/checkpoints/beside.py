@@ -14,7 +14,7 @@ _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
 def record_beside(path: str | os.PathLike, naming: str) -> dict:
-    """Return heads and normalisation from the JSON files beside weights.
+    """Return what the JSON files beside weights say of heads, norms, images.
 
     transformers writes ``config.json`` and ``preprocessor_config.json``, timm
     writes ``config.json``.
@@ -61,6 +61,9 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     heads = config.get('num_attention_heads') or model.get('num_heads')
     if type(heads) is int and heads > 0:
         record['num_heads'] = heads
+    eps = config.get('layer_norm_eps')
+    if type(eps) is float and 0 < eps < 1:
+        record['norm_eps'] = eps
     images = _read(path.with_name('preprocessor_config.json'))
     timm = _part(config, 'pretrained_cfg') or config
     mean = images.get('image_mean') or timm.get('mean')

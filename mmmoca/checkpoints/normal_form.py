@@ -167,8 +167,7 @@ def normalise(
     if scaled:
         state = _with_scaled_projections(state)
         changes.append('its LayerScale is multiplied into the projections')
-    tokens = state.keys() & TOKEN_PARTS
-    if naming == 'timm' and (scaled or tokens) and 'pos_embed' in state:
+    if naming == 'timm' and 'pos_embed' in state:
         state = _with_class_position(state, grid)
     return state, changes
 
@@ -274,10 +273,11 @@ def _with_class_position(
     """Give [CLS] a position of zeros where it has none.
 
     timm's DeiT III and DINOv2 with registers add its position to the [CLS]
-    token itself.
+    token itself, and FlexiViT has none.
     """
     positions = state_dict['pos_embed']
-    if position_grid(recorded, positions, extra=0):
+    without = position_grid(recorded, positions, extra=0)
+    if without and not position_grid(recorded, positions):
         zeros = torch.zeros_like(positions[:, :1])
         positions = torch.cat((zeros, positions), dim=1)
     return dict(state_dict, pos_embed=positions)

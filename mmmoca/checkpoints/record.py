@@ -49,6 +49,7 @@ _ENTRIES = dict(
     mmmoca=dict,
     layout=str,
     num_heads=Real,
+    norm_eps=Real,
     grid=int,
     preprocessing=dict,
     pipeline=list,

@@ -110,6 +110,8 @@ def build_vit(
         img_size=backbone.img_size,
         out_type='raw',
     )
+    if eps := backbone.record.get('norm_eps'):
+        config['norm_cfg'] = dict(type='LN', eps=eps)
     kind = VisionTransformer
     if state.keys() & TOKEN_PARTS:
         # The class is looked up: rooms of models know nothing of files.

@@ -45,7 +45,8 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         heads and how images are prepared.
     """
     known = backbone.record
-    kept = {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
+    names = 'num_heads', 'norm_eps', 'preprocessing'
+    kept = {name: known[name] for name in names if name in known}
     record = file_record(
         source,
         layout=backbone.layout,

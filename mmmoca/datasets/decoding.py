@@ -50,14 +50,13 @@ def decode(
 
     Raises:
         Exception: Each decoder has errors of its own. ValueError, if it has
-            more than 2**30 pixels.
+            more than 2**30 pixels, or colours that no decoder shows.
     """
     stored = form == 'stored'
     if isinstance(source, np.ndarray):
         if stored:
             return source
-        grey = source.shape[2:] == (1,)
-        source = Image.fromarray(source[..., 0] if grey else source)
+        source = _pillow_image(source)
     elif isinstance(source, bytes):
         if header.format == 'NPY':
             return _npy_values(source) if stored else None
@@ -67,14 +66,26 @@ def decode(
             return _tiff_values(source, header)
         if pillow:
             source = open_image(source)
+    img = None
     if isinstance(source, bytes):
         img = _opencv_values(source, form, shrink, deep)
-    else:
-        if palette and header.mode == 'P':
-            source = source.convert(palette)
+        if img is None and header.format == 'TIFF':  # some sizes of tiles
+            source = open_image(source)
+    if not isinstance(source, bytes):
+        source = _coloured(source, header, palette)
         img = _pillow_values(source, header, form, backend, background)
     turned = turned and not stored
     return img if img is None else upright(img, _left_to_turn(header, turned))
+
+
+def _pillow_image(values: np.ndarray) -> Image.Image:
+    grey = values.shape[2:] == (1,)
+    return Image.fromarray(values[..., 0] if grey else values)
+
+
+def _coloured(image: Image.Image, header: Header, palette: str) -> Image.Image:
+    shown = palette and header.mode == 'P'
+    return image.convert(palette) if shown else image
 
 
 def upright(img: np.ndarray, turn: int) -> np.ndarray:
@@ -114,7 +125,8 @@ def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:
         return header.mode == 'P' or clear
     # OpenCV multiplies colours of a TIFF by their transparency.
     shown = background is not None or (tiff and header.bits <= 8)
-    return (clear and shown) or header.format == 'HEIF'
+    other = header.format == 'HEIF' or header.mode == 'LAB'
+    return (clear and shown) or other or header.scaled
 
 
 def _opencv_values(
@@ -145,7 +157,9 @@ def _pillow_values(
 ) -> np.ndarray:
     if form == 'stored':
         return np.asarray(image)
-    if image.mode.startswith('I;16'):  # which PIL would clip at 255
+    if image.mode == 'LAB':
+        raise ValueError('its colours are CIELAB: convert it to RGB')
+    if image.mode.startswith('I'):  # of 16 bits, which PIL clips at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ('La', 'RGBa'):  # which PIL takes to no other mode
         image = image.convert(f'{image.mode[:-1]}A')

@@ -66,6 +66,8 @@ class Header(NamedTuple):
         frames (int): Pages, frames or series. Only the first is read.
         whole (bool): Whether the file ends as its format ends.
         odd_exif (bool): Whether there is EXIF that cannot be read.
+        scaled (bool): Whether Pillow has to scale its numbers to 8 or 16
+            bits: a PGM or PPM with another white, a BMP of 15 or 16 bits.
     """
 
     format: str
@@ -81,6 +83,7 @@ class Header(NamedTuple):
     frames: int = 1
     whole: bool = True
     odd_exif: bool = False
+    scaled: bool = False
 
     @property
     def shown(self) -> tuple[int, int]:
@@ -216,7 +219,10 @@ def _header_of_pillow(
     if exif and isinstance(exif, bytes):
         turn, odd = _turn_of(exif)
     mode = image.mode
-    deep = 16 if ';16' in f'{getattr(image, "tile", mode)} {mode}' else 8
+    tile = f'{getattr(image, "tile", mode)}'
+    # As Pillow names its decoders, those of a PGM or PPM and of a BMP.
+    scaled = "'ppm" in tile or 'BGR;1' in tile
+    deep = 16 if ';16' in f'{tile} {mode}' and not scaled else 8
     if mode[0] in 'IF' and mode[1:] == '':
         deep = 32
     return Header(
@@ -230,6 +236,7 @@ def _header_of_pillow(
         frames=_count_frames(image),
         whole=whole,
         odd_exif=odd,
+        scaled=scaled,
     )
 
 

@@ -71,6 +71,7 @@ class HFImages(ImageSet):
         folder = self.img_prefix.rstrip('/')
         dataset = _load(folder)
         column = _choose(dataset, 'image_column', self.image_column, 'Image')
+        _check_mode(dataset, column)
         labels = [None] * len(dataset)
         if self.with_label and labels:
             labels = self._labels(dataset)
@@ -137,6 +138,7 @@ class HFRows(Sequence):
             )
         self.column = _choose(dataset, 'image_column', column, 'Image')
         self.folder = folder
+        _check_mode(dataset, self.column)
         rows = dataset.with_format(None).select_columns([self.column])
         # Decoding would open any path or URL.
         self.rows = rows.cast_column(self.column, Image(decode=False))
@@ -200,10 +202,22 @@ def _choose(
     ]
     if len(found) != 1:
         there = ', '.join(f'{n} ({kinds[n]})' for n in kinds)
-        raise ValueError(
-            f'{argument}={name!r} fits {len(found)} columns of {there}'
-        )
+        problem = f'there is no column {name}'
+        if name is None:
+            problem = f'{len(found)} columns are of the type {kind}'
+        raise ValueError(f'{problem}: name one by {argument}, of {there}')
     return found[0]
+
+
+def _check_mode(dataset: 'Dataset', column: str) -> None:
+    """Refuse a column that decodes to other colours than those stored."""
+    mode = getattr(dataset.features[column], 'mode', None)
+    if mode not in (None, 'RGB'):
+        raise ValueError(
+            f'images are read as they are stored, not with mode={mode!r} of '
+            f'the column {column!r}: take dataset.cast_column({column!r}, '
+            'datasets.Image())'
+        )
 
 
 class ArrowBackend(BaseStorageBackend):

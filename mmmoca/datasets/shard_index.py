@@ -187,10 +187,19 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
             if member.issparse():
                 raise tarfile.ReadError(f'{name} is sparse')
             yield member
-    # Python takes a header that it cannot read for the end.
+    _check_end(tar)
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Refuse what Python takes for the end, and is none."""
     tar.fileobj.seek(tar.offset)
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
+    while rest := tar.fileobj.read(2**20):
+        if rest.strip(b'\0'):
+            raise tarfile.ReadError(
+                'another archive follows its end: join them by `tar -A`'
+            )
 
 
 def key_of(name: str) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def saved(vit):
 
 def scaled(layout, write=saved, **options):
     """timm's with LayerScale."""
-    vit = files.timm_vit(init_values=0.3, **options)
+    vit = files.timm_vit(**dict(init_values=0.3) | options)
     return Source(write(vit), vit, layout)
 
 
@@ -162,6 +162,9 @@ SOURCES = {
     'mmpretrain': partial(plain, 'classifier', 'mmpretrain'),
     'timm DINOv2': partial(scaled, 'timm'),
     'timm DeiT III': partial(scaled, 'timm', no_embed_class=True),
+    'timm FlexiViT': partial(
+        scaled, 'timm', no_embed_class=True, init_values=None
+    ),
     'run of DINOv2': partial(scaled, 'dino', chunked),
     'timm registers': partial(of_timm, 'RegisterViT', 'timm', REGISTERS),
     'DINOv2 registers': partial(
@@ -288,6 +291,16 @@ def test_tokens(source, tmp_path, door):
     check(
         source.vit, DOORS[door](source, path, 'teacher', tmp_path), source.size
     )
+
+
+@pytest.mark.parametrize('door', [by_load, by_export])
+def test_norms_of_another_eps(tmp_path, door):
+    sizes = HIDDEN | dict(layer_norm_eps=1e-2)
+    source = of_transformers('ViT', WIDE, sizes)
+    source.vit.save_pretrained(tmp_path)
+    path = tmp_path / 'model.safetensors'
+    encoders = door(source, path, 'teacher', tmp_path)
+    check(source.vit, encoders, source.size)
 
 
 @pytest.mark.slow

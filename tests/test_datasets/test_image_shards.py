@@ -322,6 +322,17 @@ def header(name, size, kind=b'0'):
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
+def test_an_archive_behind_another(tmp_path):
+    """Python reads the first alone."""
+    for name in 'ab':
+        with tarfile.open(tmp_path / f'{name}.tar', 'w') as tar:
+            tar.addfile(tarfile.TarInfo(f'{name}.png'))
+    both = [(tmp_path / f'{name}.tar').read_bytes() for name in 'ab']
+    (tmp_path / 'both.tar').write_bytes(b''.join(both))
+    with pytest.raises(OSError, match='both.tar.*tar -A'):
+        ImageShards(str(tmp_path / 'both.tar'), with_label=False)
+
+
 @pytest.mark.parametrize(
     'name, content, kind, named',
     [

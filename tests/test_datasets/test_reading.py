@@ -2,6 +2,7 @@
 """Real files, by each door: the right pixels, and what stands out of them."""
 
 import io
+import struct
 from contextlib import suppress
 
 import cv2
@@ -73,6 +74,22 @@ def late_exif():
     return content.replace(chunk, b'')[:-12] + chunk + content[-12:]
 
 
+def portable(kind, values, white):
+    """A PGM or PPM whose white is another number than 255."""
+    height, width = values.shape[:2]
+    return b'%b\n%d %d\n%d\n' % (kind, width, height, white) + values.tobytes()
+
+
+def high_colour():
+    """A BMP of 5, 6 and 5 bits."""
+    rows = np.where(ONES[::-1], 0xFFFF, 0).astype('<u2').tobytes()
+    size = struct.pack('<IiiHHII', 40, 48, 32, 1, 16, 3, len(rows))
+    masks = struct.pack('<III', 0xF800, 0x7E0, 0x1F)
+    start = 14 + 40 + 12
+    file = struct.pack('<2sIHHI', b'BM', start + len(rows), 0, 0, start)
+    return file + size + bytes(16) + masks + rows
+
+
 def turned(kind, turn):
     if kind == 'TIFF':
         return tiff(RGB, extratags=[(274, 'H', 1, turn, True)])
@@ -118,6 +135,12 @@ FILES = {
     'one colour clear': (
         saved(RGB, 'PNG', transparency=tuple(RGB[0, 0].tolist())), RGB, CLEARLY
     ),
+    'PGM of 85': (
+        portable(b'P5', GREY // 3, 85), np.dstack([GREY // 3 * 3] * 3)
+    ),
+    'PPM of 85': (portable(b'P6', RGB // 3, 85), RGB // 3 * 3),
+    'BMP of 16 bits': (high_colour(), np.dstack([ONES * 255] * 3)),
+    'small tiles': (tiff(RGB, photometric='rgb', tile=(16, 16)), RGB),
     'palette': (of_palette('PNG'), PALETTE[INDICES]),
     'palette, clear': (
         of_palette('PNG', transparency=1), PALETTE[INDICES], CLEARLY

@@ -56,7 +56,8 @@ def place(tmp_path_factory):
     one = datasets.load_from_disk(root / 'arrow')
     pair = one.add_column('other', one['label'])
     pair = pair.cast_column('other', one.features['label'])
-    splits = datasets.DatasetDict(train=one, pair=pair)
+    grey = one.cast_column('image', datasets.Image(mode='L'))
+    splits = datasets.DatasetDict(train=one, pair=pair, grey=grey)
     splits.save_to_disk(root / 'splits', num_shards=dict.fromkeys(splits, 1))
 
     def spoil(name, change):
@@ -146,6 +147,7 @@ REFUSED = [
     (rows, ('splits/train',), dict(label_column='gap'), BAD, '#2/image'),
     (rows, ('splits/train',), dict(label_column='score'), BAD, 'score'),
     (rows, ('splits/pair',), {}, BAD, 'label_column'),
+    (rows, ('splits/grey',), {}, BAD, 'cast_column'),
     (rows, ('arrow',), dict(ann_file='list.txt'), BAD, 'ann_file'),
     *((rows, (name,), {}, OSError, f'/{name}')
       for name in ('elsewhere', 'number', 'info', 'cut', 'fifo')),

@@ -53,6 +53,15 @@ def epoch(runner):
     return do
 
 
+@pytest.mark.parametrize('loop', [None, SimpleNamespace()])
+def test_the_best_of_a_run_without_validation(runner, loop):
+    """It is said; what a loop of another package measures is not known."""
+    hook = AtomicCheckpointHook(interval=1, save_best='top1')
+    runner.val_loop, runner.logger = loop, mock.Mock()
+    hook._check_best(runner)
+    assert runner.logger.warning.called == (loop is None)
+
+
 def files(runner):
     return {path.name for path in Path(runner.work_dir).glob('*.pth*')}
 

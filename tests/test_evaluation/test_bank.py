@@ -7,7 +7,7 @@ from mmengine.dist import get_rank
 
 from mmmoca.evaluation import ShardedBank, knn_predictions, knn_search
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.protocols.knn import knn_settings
+from mmmoca.evaluation.protocols.knn import knn_settings, small_bank
 from tests.helpers.distributed import run_processes
 
 K = 7
@@ -113,3 +113,9 @@ def test_whole_shards_are_not_copied():
     ids = torch.arange(53).flip(0)
     turned = ShardedBank(FeatureShard(ids, bank, labels))
     assert torch.equal(turned.feats, bank.flip(0))
+
+
+def test_more_neighbours_than_images():
+    settings = knn_settings((5, 10, 20), 0.07)
+    assert small_bank(settings, 20) is None
+    assert '10, 20' in small_bank(settings, 9)

@@ -120,6 +120,7 @@ class AtomicCheckpointHook(CheckpointHook):
     def before_run(self, runner: Runner) -> None:
         """Lock the work dir and find the checkpoint to resume."""
         if is_training(runner):
+            self._check_best(runner)
             found = on_main_process(self._open, runner)
             if found:
                 self._taken = found
@@ -148,6 +149,22 @@ class AtomicCheckpointHook(CheckpointHook):
         if self._taken is not None:
             set_load_address(runner, guarded(self._taken))
         return self._taken is not None
+
+    def _check_best(self, runner: Runner) -> None:
+        """Refuse a best that nothing measures; MMEngine finds out later."""
+        best, loop = [*(self.save_best or ())], runner.val_loop
+        if best and loop is None:
+            runner.logger.warning(
+                f'save_best={listed(best)}: no best checkpoint is kept, as '
+                'the run has no validation'
+            )
+        names = getattr(loop, 'metric_names', None)
+        unknown = {*best} - {'auto', *(names or best)}
+        if unknown:
+            raise ValueError(
+                f'default_hooks.checkpoint.save_best={listed(unknown)}: the '
+                f'validation has {listed(names, 20)}'
+            )
 
     def _open(self, runner: Runner) -> Path | None:
         """Lock the work dir; return what to resume, unless a file is named.

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import check_loader
+from mmmoca.evaluation.metrics import NeighbourAgreement
 from mmmoca.evaluation.protocols.agreement import neighbour_agreement
 from mmmoca.registry import LOOPS
 
@@ -61,6 +62,8 @@ class NeighbourAgreementValLoop(FeatureLoop):
         if k < 1:
             raise ValueError(f'k must be 1 or more, but got {k}')
         check_loader(self.dataloader, self.stage, with_label=False)
+        if self.measures_only(NeighbourAgreement):
+            self.metric_names = [j.metric for j in self.judgements]
         self.k = k
         number = len(self.dataloader.dataset)
         title = f'agreement of neighbours ({number} images)'

@@ -23,6 +23,7 @@ from mmmoca.evaluation.loaders import (
     sample_index,
     with_data_root,
 )
+from mmmoca.evaluation.metrics import ImageMetric
 
 from .baselines_hook import Judgement
 
@@ -51,6 +52,8 @@ class FeatureLoop(TestLoop):
     Attributes:
         labelled (DataLoader): The images that are known, of
             :meth:`build_labelled`.
+        metric_names (Sequence[str] | None): Of all its metrics; None if it
+            cannot know them, with an evaluator of another package.
         judgements (Sequence[Judgement]): Metrics that tell what a training
             has gained, for :class:`.BaselinesHook`.
 
@@ -59,6 +62,7 @@ class FeatureLoop(TestLoop):
     """
 
     labelled: DataLoader
+    metric_names: Sequence[str] | None = None
     judgements: Sequence[Judgement] = ()
     stage = 'test'
     with_label = True  # whether images have class labels
@@ -80,6 +84,13 @@ class FeatureLoop(TestLoop):
             check_loader(self.dataloader, self.stage)
         self.which = which
         self.data_root = data_root
+
+    def measures_only(self, kind: type[ImageMetric]) -> bool:
+        """Tell whether all metrics are of a kind, and have its own prefix."""
+        return all(
+            isinstance(metric, kind) and metric.prefix == kind.default_prefix
+            for metric in self.evaluator.metrics
+        )
 
     def run(self) -> dict:
         """Extract features, classify, compute the metrics.

@@ -9,11 +9,12 @@ from torch.utils.data import DataLoader
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import class_label, class_names
-from mmmoca.evaluation.metrics import top_accuracies
+from mmmoca.evaluation.metrics import KNNAccuracy, top_accuracies
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
     knn_settings,
+    small_bank,
 )
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
@@ -57,9 +58,8 @@ class KNNValLoop(FeatureLoop):
 
     Raises:
         ValueError: If an argument is out of range, images have no label,
-            bank and queries have different classes or only one, a loader
-            never ends, or ``save_best`` names a metric that the loop does
-            not measure.
+            bank and queries have different classes or only one, or a loader
+            never ends.
     """
 
     stage = 'val'
@@ -78,6 +78,8 @@ class KNNValLoop(FeatureLoop):
         self.settings = knn_settings(k, temperature)
         self.labelled = self.build_labelled(bank_dataloader)
         bank = self.labelled.dataset
+        if note := small_bank(self.settings, len(bank)):
+            self.runner.logger.warning(note)
         if hasattr(bank, 'get_data_info'):
             infos = map(bank.get_data_info, range(len(bank)))
             labels = (class_label(info, 'bank') for info in infos)
@@ -86,10 +88,8 @@ class KNNValLoop(FeatureLoop):
         tops = top_accuracies(len(class_names(self.labelled)))
         names = [f'knn/top{n}_{s}' for s, _, _ in self.settings for n in tops]
         names += ['agreement/neighbours'] * (agreement is not None)
-        for hook in self.runner.hooks:
-            for best in getattr(hook, 'save_best', None) or ():
-                if best.startswith('knn/') and best not in names:
-                    raise ValueError(f'save_best={best}: write one of {names}')
+        if self.measures_only(KNNAccuracy):
+            self.metric_names = names
         last, k, t = self.settings[-1]
         title = f'k-NN top-1 (k = {k}, T = {t:g})'
         self.judgements = [

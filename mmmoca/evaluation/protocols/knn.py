@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from torch import Tensor
 
+from mmmoca.messages import listed
+
 from ..bank import ShardedBank
 from ..features import FeatureShard
 
@@ -44,6 +46,24 @@ def knn_settings(
         for n in ks.tolist()
         for t in ts.tolist()
     ]
+
+
+def small_bank(
+    settings: Sequence[tuple[str, int, float]], size: int
+) -> str | None:
+    """Say that a bank has fewer images than neighbours are asked for.
+
+    Args:
+        settings (Sequence[tuple[str, int, float]]): Of :func:`knn_settings`.
+        size (int): Images of the bank.
+
+    Returns:
+        str: A sentence; None if it has enough.
+    """
+    large = sorted({k for _, k, _ in settings if k > size})
+    if not large:
+        return None
+    return f'k = {listed(large)}: all {size} images of the bank vote'
 
 
 def knn_vote(
