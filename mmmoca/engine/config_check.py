@@ -25,7 +25,7 @@ from .options import keys_named
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all
-# packages. Many accept sequences.
+# packages. Many accept sequences, but for `_ONE`.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
     'num_classes img_size patch_size stride val_interval': (1, 1e12),
@@ -39,6 +39,16 @@ _RANGES = {
     'lr weight_decay': (0, 1000),
 }
 _RANGES = {name: r for names, r in _RANGES.items() for name in names.split()}
+_ONE = [
+    'batch_size',
+    'max_epochs',
+    'max_iters',
+    'accumulative_counts',
+    'base_batch_size',
+    'max_norm',
+    'lr',
+    'weight_decay',
+]
 # Parts whose keys the user names.
 _NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
 _PARTS = re.compile(
@@ -250,7 +260,8 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
         # complete_recipe replaces 'auto'.
         elif key in _RANGES and not (is_part or value == 'auto'):
             low, high = _RANGES[key]
-            if not _between(value, low, high):
+            several = isinstance(value, list | tuple)
+            if several and key in _ONE or not _between(value, low, high):
                 yield (
                     f'{inner}={value!r}: must be a number from {low:g} to '
                     f'{high:g}'
