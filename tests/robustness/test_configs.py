@@ -37,6 +37,7 @@ def part_of(cfg, key):
         ('train_dataloader.batch_size', '64'),
         ('optim_wrapper.optimizer.lr', float('nan')),
         ('optim_wrapper.optimizer.lr', 1e9),
+        ('optim_wrapper.optimizer.lr', [1e-3]),
         ('model.data_preprocessor.std', [64, 0, 64]),
         ('val_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=2)]),
         ('train_cfg', 3),
