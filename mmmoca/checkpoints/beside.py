@@ -2,6 +2,7 @@
 """What transformers and timm write beside a file of weights."""
 
 import json
+import math
 import os
 import re
 from numbers import Real
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from .errors import CheckpointError
 
+_RESAMPLING = {'2': 'bilinear', '3': 'bicubic'}  # of Pillow
 # As they name it, so that no other file belongs to a config.json.
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
@@ -74,7 +76,58 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     if usual and _are_shares(mean) and _are_shares(std) and min(std) > 0:
         scaled = ([255.0 * n for n in numbers] for numbers in (mean, std))
         record['preprocessing'] = dict(zip(('mean', 'std'), scaled))
+        steps = _resizing(images) if images else _timm_resizing(timm)
+        if steps:
+            record['preprocessing']['pipeline'] = steps
     return record
+
+
+def _resizing(images: dict) -> list[dict]:
+    """Return what resizes and crops, as a processor of transformers has it."""
+    kind = _RESAMPLING.get(f'{images.get("resample")}')
+    size, crop = _sides(images, 'size'), _sides(images, 'crop_size')
+    edge, crops = size.get('shortest_edge'), images.get('do_center_crop')
+    height, width = size.get('height'), size.get('width')
+    side = crop.get('height')
+    if kind and not crops and _is_side(height) and _is_side(width):
+        return [_resize((width, height), kind)]
+    square = _is_side(side) and side == crop.get('width')
+    if kind and crops and _is_side(edge) and square:
+        return [_resize(edge, kind), dict(type='CenterCrop', crop_size=side)]
+    return []
+
+
+def _sides(images: dict, name: str) -> dict:
+    """Return height and width, which older processors have as one number."""
+    number = images.get(name)
+    if _is_side(number):
+        return dict(height=number, width=number)
+    return _part(images, name)
+
+
+def _timm_resizing(images: dict) -> list[dict]:
+    """Return what resizes and crops, as timm's transform for evaluation."""
+    size = images.get('input_size')
+    side = size[-1] if isinstance(size, list) and size else None
+    share, kind = images.get('crop_pct'), images.get('interpolation')
+    known = _is_side(side) and isinstance(share, Real) and 0 < share <= 1
+    if not known or kind not in _RESAMPLING.values():
+        return []
+    edge, mode = math.floor(side / share), images.get('crop_mode', 'center')
+    if mode == 'squash' and edge == side:
+        return [_resize((side, side), kind)]
+    crop = dict(type='CenterCrop', crop_size=side)
+    return [_resize(edge, kind), crop] if mode == 'center' else []
+
+
+def _resize(scale: int | tuple, interpolation: str) -> dict:
+    kind = 'ResizeEdge' if isinstance(scale, int) else 'Resize'
+    options = dict(interpolation=interpolation, backend='pillow')
+    return dict(type=kind, scale=scale, **options)
+
+
+def _is_side(number: object) -> bool:
+    return type(number) is int and number > 0
 
 
 def _read(file: Path) -> dict:

@@ -8,8 +8,12 @@ import json
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import save_file
+from timm.data import create_transform
 from torch import nn
 
 import mmmoca
@@ -293,6 +297,56 @@ def test_tokens(source, tmp_path, door):
     )
 
 
+def write_photo(folder):
+    photo = np.random.default_rng(0).integers(0, 256, (60, 90, 3), np.uint8)
+    image = Image.fromarray(photo).resize((180, 120))
+    image.save(folder / 'photo.png')
+    return image
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options'),
+    [
+        ('ViT', dict(size=dict(height=32, width=32))),
+        (
+            'Bit',
+            dict(size=dict(shortest_edge=48), crop_size=32, resample=3),
+        ),
+    ],
+)
+def test_images_of_transformers(tmp_path, kind, options):
+    """A file beside the weights says how they are prepared."""
+    source = of_transformers('ViT', WIDE, HIDDEN)
+    processor = getattr(transformers, f'{kind}ImageProcessor')(**options)
+    source.vit.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    image = write_photo(tmp_path)
+    encoder = mmmoca.load(tmp_path / 'model.safetensors', device='cpu')
+    found = encoder.embed([tmp_path / 'photo.png']).cls
+    with torch.no_grad():
+        images = processor(image, return_tensors='pt')
+        expected = source.vit(**images).last_hidden_state[:, 0]
+    assert (found - expected).norm() < 0.02 * expected.norm()
+
+
+@pytest.mark.parametrize(('mode', 'share'), [('center', 0.7), ('squash', 1)])
+def test_images_of_timm(tmp_path, mode, share):
+    vit = files.timm_vit(dynamic_img_size=False)
+    images = dict(input_size=[3, 32, 32], crop_pct=share, crop_mode=mode)
+    images |= dict(interpolation='bicubic', mean=[0.4] * 3, std=[0.2] * 3)
+    save_file(vit.state_dict(), tmp_path / 'model.safetensors')
+    model = dict(model_args=dict(num_heads=files.HEADS))
+    config = json.dumps(model | dict(pretrained_cfg=images))
+    (tmp_path / 'config.json').write_text(config)
+    image = write_photo(tmp_path)
+    encoder = mmmoca.load(tmp_path / 'model.safetensors', device='cpu')
+    found = encoder.embed([tmp_path / 'photo.png']).cls
+    prepare = create_transform(**images)
+    with torch.no_grad():
+        expected = vit.forward_features(prepare(image)[None])[:, 0]
+    assert (found - expected).norm() < 0.02 * expected.norm()
+
+
 @pytest.mark.parametrize('door', [by_load, by_export])
 def test_norms_of_another_eps(tmp_path, door):
     sizes = HIDDEN | dict(layer_norm_eps=1e-2)
@@ -372,6 +426,13 @@ def test_what_lies_beside_the_weights(tmp_path):
             else:
                 with pytest.raises(CheckpointError, match='num_heads=8'):
                     files.load_as_a_run(model, f'{scheme}{path}')
+    for odd in ([], 'a', dict(height='a'), dict(shortest_edge=[1])):
+        odd = dict(size=odd, crop_size=odd, resample=odd, do_center_crop=odd)
+        (tmp_path / 'preprocessor_config.json').write_text(
+            json.dumps(images | odd)
+        )
+        loaded = mmmoca.load(path, device='cpu')
+        assert loaded.preprocessing.pipeline == encoder.preprocessing.pipeline
     given = mmmoca.load(
         path, device='cpu', num_heads=2, mean=[1, 2, 3], std=[1, 1, 1]
     )
