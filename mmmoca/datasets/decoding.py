@@ -142,6 +142,8 @@ def _opencv_values(
         flag |= cv2.IMREAD_GRAYSCALE if grey else cv2.IMREAD_COLOR
     if deep:
         flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
+    if content.startswith(b'P7'):  # PAM, whose colours OpenCV swaps
+        return None
     img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
     if form == 'stored' and img is not None and img.ndim == 3:  # BGR or BGRA
         img = img[..., [2, 1, 0, 3][: img.shape[2]]]

@@ -450,6 +450,16 @@ def test_what_is_no_image(content):
         read_header(content)
 
 
+PAM = b'P7\nWIDTH 48\nHEIGHT 32\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\n'
+LAB = saved(Image.fromarray(RGB).convert('LAB'), 'TIFF')
+
+
+@pytest.mark.parametrize('content', [LAB, PAM + RGB.tobytes()])
+def test_colours_that_would_be_wrong(content):
+    with pytest.raises(OSError):
+        LoadImage().load(content, 'a')
+
+
 def test_pages_that_are_no_images_of_their_own():
     """Overviews, which GDAL writes, and the ways of a TIFF without an end."""
     file = io.BytesIO()
