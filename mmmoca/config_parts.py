@@ -7,9 +7,9 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 
 
-def parts_of(value: dict | Sequence[dict] | None) -> Sequence[dict]:
-    """Return the parts of a key that takes one dict or several."""
-    return [value] if isinstance(value, dict) else value or []
+def parts_of(value: Any) -> Sequence:
+    """Return the parts of a key that takes a dict, a text, or several."""
+    return [value] if isinstance(value, dict | str) else value or []
 
 
 def short_name(part: Mapping) -> str:
@@ -32,12 +32,25 @@ def preprocessor_of(config: Mapping) -> Mapping:
 
 def member_configs(dataset: dict) -> Iterator[dict]:
     """Yield the configs of the data sets inside of a wrapper's config."""
-    inside = dataset.get('datasets') or [dataset.get('dataset')]
-    if inside == [None]:
+    inside = parts_of(dataset.get('datasets') or dataset.get('dataset'))
+    if not inside:
         yield dataset
-        return
     for part in inside:
         yield from member_configs(part)
+
+
+def smallest_crop(step: Mapping) -> float:
+    """Return the side of a RandomResizedCrop's smallest crop of a square.
+
+    Args:
+        step (Mapping): Config of the transform.
+
+    Returns:
+        float: As a share of the square's side.
+    """
+    share = min(step.get('crop_ratio_range', (0.08, 1.0)))
+    low, high = step.get('aspect_ratio_range', (3 / 4, 4 / 3))
+    return (min(low, 1 / high) * share) ** 0.5
 
 
 def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:

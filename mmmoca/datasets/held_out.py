@@ -1,8 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 
 from mmengine.dataset import BaseDataset
+from torch.utils.data import ConcatDataset
 
+from mmmoca.config_parts import parts_of
 from mmmoca.registry import DATASETS
 
 from .seeding import evenly_spaced_rows
@@ -44,19 +48,51 @@ def held_out(
 
 
 @DATASETS.register_module(name='EvenlySpaced')
-def evenly_spaced(dataset: dict | BaseDataset, number: int) -> BaseDataset:
-    """Some images of a data set, evenly spaced.
+def evenly_spaced(
+    dataset: dict | BaseDataset | Sequence[dict], number: int
+) -> 'BaseDataset | NumberedSets':
+    """Some images of one or several data sets, evenly spaced.
 
     Registered as ``mmmoca.EvenlySpaced``.
 
     Args:
-        dataset (dict | BaseDataset): A data set of one file an image, or its
-            config.
+        dataset (dict | BaseDataset | Sequence[dict]): A data set of one file
+            an image, or its config, or several.
         number (int): Images at most.
 
     Returns:
-        BaseDataset: A part of the data set.
+        BaseDataset | NumberedSets: Parts of the data sets.
     """
-    built = isinstance(dataset, BaseDataset)
-    whole = dataset if built else DATASETS.build(dataset)
-    return whole.get_subset(evenly_spaced_rows(number, len(whole)))
+    if isinstance(dataset, BaseDataset):
+        wholes = [dataset]
+    else:
+        wholes = [*map(DATASETS.build, parts_of(dataset))]
+    ends = [*accumulate(map(len, wholes))]
+    rows = evenly_spaced_rows(number, ends[-1])
+    parts = []
+    for whole, end in zip(wholes, ends):
+        begin = end - len(whole)
+        own = [row - begin for row in rows if begin <= row < end]
+        if own:
+            part = whole.get_subset(own)
+            before = sum(map(len, parts))
+            if before:
+                number_on = partial(_number_on, before)
+                part.pipeline.transforms.insert(0, number_on)
+            parts.append(part)
+    if len(parts) == 1:
+        return parts[0]
+    return NumberedSets(parts)
+
+
+class NumberedSets(ConcatDataset):
+    """Data sets whose images have a ``sample_idx`` of their own."""
+
+    @property
+    def metainfo(self) -> dict:
+        """dict: That of the first, for MMEngine's loops."""
+        return self.datasets[0].metainfo
+
+
+def _number_on(before: int, results: dict) -> dict:
+    return results | dict(sample_idx=results['sample_idx'] + before)

@@ -114,6 +114,7 @@ def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
     pairs = [
         (name, key)
         for key in settings.keys() - known
+        if not key.endswith('_')  # as one's own variables do
         for name in known
         if type(settings[key]) is type(settings.get(name, settings[key]))
     ]

@@ -27,7 +27,7 @@ def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
             its data set.
     """
     for key, held, said in copies(cfg):
-        if _plain(held) == _plain(said):
+        if plain(held) == plain(said):
             continue
         is_chosen = any(f'{key}.'.startswith(f'{one}.') for one in chosen)
         if is_chosen and os.path.realpath(held) != os.path.realpath(said):
@@ -61,9 +61,9 @@ def copies(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
                 yield f'{key}.ann_file', held, said
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value without the scopes that MMEngine adds to some parts."""
     if isinstance(value, dict):
         parts = value.items()
-        return {k: _plain(v) for k, v in parts if k != '_scope_'}
-    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+        return {k: plain(v) for k, v in parts if k != '_scope_'}
+    return [*map(plain, value)] if isinstance(value, list | tuple) else value

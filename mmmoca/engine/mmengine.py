@@ -5,10 +5,31 @@ Methods of theirs that a class of ours overrides are there; all else is asked
 here alone.
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 from mmengine.dataset import BaseDataset
 from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
+
+
+def checkpoint_any_input(model: nn.Module, names: Sequence[str]) -> None:
+    """Let modules recompute activations where their input has no gradient.
+
+    MMEngine's ``activation_checkpointing`` takes PyTorch's older form, which
+    gives a layer behind frozen ones no gradients.
+
+    Args:
+        model (nn.Module): Without a wrapper, after MMEngine has changed it.
+        names (Sequence[str]): Of the modules.
+    """
+    for name in names:
+        module = model.get_submodule(name)
+        forward = module.forward.__wrapped__  # by MMEngine
+        module.forward = partial(checkpoint, forward, use_reentrant=False)
 
 
 def is_training(runner: Runner) -> bool:

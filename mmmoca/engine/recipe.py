@@ -19,7 +19,7 @@ from mmengine.utils import to_2tuple
 
 from mmmoca.checkpoints import local_file, read_checkpoint
 from mmmoca.checkpoints.run_folder import newest_checkpoint
-from mmmoca.config_parts import member_configs, short_name
+from mmmoca.config_parts import member_configs, short_name, smallest_crop
 
 from .build_errors import explained
 from .config_check import unread_variables
@@ -266,11 +266,8 @@ def _size_slip(cfg: Config) -> str | None:
         for step in chain(*views) if most else ():
             if short_name(step) == 'RandomResizedCrop':
                 share = min(step.get('crop_ratio_range', (0.08, 1.0)))
-                low, high = step.get('aspect_ratio_range', (3 / 4, 4 / 3))
-                shape = min(low, 1 / high)
                 side = max(to_2tuple(step.scale))
-                # Of the smallest crop in a square image.
-                smallest = (shape * share) ** 0.5
+                smallest = smallest_crop(step)
                 if most * smallest < side and smallest:
                     needed = math.ceil(side / smallest)
                     return (

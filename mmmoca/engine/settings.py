@@ -132,8 +132,9 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     if text and not isinstance(value, str | os.PathLike | None):
         raise ValueError(f'{key}={value!r} must be one text')
     number = Real if float in kinds else Integral
-    parts = value if isinstance(value, (list, tuple)) else [value]
-    right = all(
+    several = isinstance(value, (list, tuple))
+    parts = value if several else [value]
+    right = not (several and tuple[int, int] not in kinds) and all(
         isinstance(n, number) and not isinstance(n, bool) for n in parts
     )
     if value is not None and kinds & {int, float} and not right:

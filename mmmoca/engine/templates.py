@@ -17,7 +17,12 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import to_2tuple
 
-from mmmoca.config_parts import member_configs, short_name, stage_loaders
+from mmmoca.config_parts import (
+    member_configs,
+    short_name,
+    smallest_crop,
+    stage_loaders,
+)
 from mmmoca.messages import listed
 
 from .options import find_part
@@ -319,10 +324,13 @@ def _write_views(cfg: Config, img_size: int) -> None:
     cfg.model.codebook.border = round(img_size / patch / 7)
     for part in _sets(cfg, 'train'):
         for step in part.pipeline:
-            if short_name(step) == 'LoadImage':
-                # The smallest crop, a fifth of the image at 3 : 4, is 0.15^.5
-                # of its side: no smaller than a view.
-                step.reduce_to = math.ceil(img_size / 0.15**0.5)
+            if step.get('reduce_to') is not None:
+                views = find_part(part.pipeline, 'MultiView').transforms
+                crops = [find_part(v, 'RandomResizedCrop') for v in views]
+                # The smallest crop is no smaller than a view.
+                step.reduce_to = math.ceil(
+                    img_size / min(map(smallest_crop, crops))
+                )
     for view in chain.from_iterable(_views(cfg)):
         find_part(view, 'RandomResizedCrop').scale = img_size
     for part in _sets(cfg, 'val', 'test'):
@@ -407,14 +415,16 @@ def _write_channels(part: ConfigDict, width: int) -> None:
 
 def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
     """Let a pipeline give squares of a side, in pixels."""
-    for step in pipeline:
-        name = short_name(step)
+    steps = {short_name(step): step for step in pipeline}
+    crop = steps.get('CenterCrop', {}).get('crop_size', 224)
+    for name, step in steps.items():
         if name == 'RandomResizedCrop':
             step.scale = size
         elif name == 'CenterCrop':
             step.crop_size = size
         elif name in ('ResizeEdge', 'ResizeBands'):
-            step.scale = size * 8 // 7  # ImageNet's 256 for 224
+            # The same share of the image: 256 for 224 is ImageNet's.
+            step.scale = step.scale * size // to_2tuple(crop)[0]
 
 
 def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:

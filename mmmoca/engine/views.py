@@ -22,23 +22,23 @@ def views_loader(training: dict, num_images: int | None = None) -> dict:
         num_images (int, optional): Images, evenly spaced. Defaults to 500.
 
     Returns:
-        dict: The config. Each pass over it gives the same views. Of several
-        data sets it takes the first.
+        dict: The config. Each pass over it gives the same views.
     """
     loader = {
         key: copy.deepcopy(value)
         for key, value in training.items()
         if key not in _OF_TRAINING
     }
-    images = next(member_configs(loader['dataset']))
+    images = [*member_configs(loader['dataset'])]
     seeded = dict(type='mmmoca.SeedTransforms')
-    images['pipeline'] = [seeded, *images.get('pipeline', ())]
+    for part in images:
+        part['pipeline'] = [seeded, *part.get('pipeline', ())]
     sampler = dict(type='mmmoca.SeededSampler', shuffle=False, seed=0)
     return loader | dict(
         sampler=sampler,
         dataset=dict(
             type='mmmoca.EvenlySpaced',
-            dataset=images,
+            dataset=images if len(images) > 1 else images[0],
             number=num_images or 500,
         ),
     )

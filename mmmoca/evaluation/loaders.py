@@ -12,6 +12,7 @@ from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.config_parts import member_configs
+from mmmoca.datasets.held_out import NumberedSets
 from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
@@ -125,7 +126,8 @@ def check_loader(
             f'The {role} loader would never end: write '
             "sampler=dict(type='DefaultSampler', shuffle=False)."
         )
-    if isinstance(dataset, ConcatDataset):
+    numbered = isinstance(dataset, NumberedSets)
+    if isinstance(dataset, ConcatDataset) and not numbered:
         raise ValueError(
             f'The {role} images are told apart by sample_idx, which '
             'ConcatDataset repeats: list all images in one data set, by its '

@@ -116,19 +116,34 @@ def test_can_be_left_out(images):
     assert cfg.val_cfg is cfg.val_dataloader is cfg.val_evaluator is None
 
 
-@pytest.mark.parametrize(
-    'wrap',
-    [
-        lambda part: dict(type='RepeatDataset', times=2, dataset=part),
-        lambda part: dict(type='ConcatDataset', datasets=[part, part]),
-    ],
-)
-def test_takes_the_first_set_of_a_wrapper(images, wrap):
+def test_takes_each_image_of_a_wrapper_once(images):
     cfg = own_config(images)
     plain = views_loader(cfg.train_dataloader)
+    part = cfg.train_dataloader.dataset
     cfg.train_dataloader.num_batch_per_epoch = 3
-    cfg.train_dataloader.dataset = wrap(cfg.train_dataloader.dataset)
+    cfg.train_dataloader.dataset = dict(
+        type='RepeatDataset', times=2, dataset=part
+    )
     assert views_loader(cfg.train_dataloader) == plain
+
+
+def test_takes_images_of_all_sets(images):
+    """They are numbered through, and their views are their own."""
+    cfg = own_config(images)
+    part = cfg.train_dataloader.dataset
+    several = dict(type='ConcatDataset', datasets=[part, part])
+    cfg.train_dataloader.dataset = several
+    cfg.val_dataloader = views_loader(cfg.train_dataloader)
+    loop = RUNNERS.build(cfg).val_loop
+    both = loop.dataloader.dataset
+    half = len(both) // 2
+    found = [*map(both.__getitem__, range(len(both)))]
+    ids = [row['data_samples'].sample_idx for row in found]
+    paths = [row['data_samples'].img_path for row in found]
+    assert ids == [*range(len(both))]
+    assert paths[:half] == paths[half:]
+    assert (found[0]['inputs'][0] != found[half]['inputs'][0]).any()
+    assert 0 <= loop.run()['agreement/neighbours'] <= 100
 
 
 def test_takes_some_images_evenly_spaced(images):

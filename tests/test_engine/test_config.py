@@ -207,6 +207,32 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     assert read_run(whole).train_dataloader.batch_size == 5
 
 
+OWN_TINY = f"_base_ = '{CONFIGS}/demo/moca_vit-tiny_own-images.py'\n"
+
+
+def test_the_size_that_a_config_has_changes_nothing(tmp_path):
+    text = 'img_size = 48\nimg_size_ = 3\n'
+    (tmp_path / 'own.py').write_text(OWN_TINY + text)
+    cfg = read_run(tmp_path / 'own.py')
+    usual = read_run(CONFIGS / 'demo/moca_vit-tiny_own-images.py')
+    for key in ('train_dataloader', 'val_dataloader', 'val_cfg', 'model'):
+        assert cfg[key] == usual[key]
+
+
+def test_a_size_leaves_a_loader_that_does_not_reduce(tmp_path):
+    (tmp_path / 'own.py').write_text(
+        f'{OWN_TINY}img_size = 32\n'
+        'pipeline = _base_.train_dataloader.dataset.pipeline\n'
+        'pipeline[1] = dict(type="mmmoca.LoadImage", reduce_to=None)\n'
+        'train_dataloader = dict(dataset=dict(pipeline=pipeline))\n'
+    )
+    cfg = read_run(tmp_path / 'own.py')
+    assert cfg.train_dataloader.dataset.pipeline[1].reduce_to is None
+    (tmp_path / 'own.py').write_text(f'{OWN_TINY}img_size = (32, 64)\n')
+    with pytest.raises(ValueError, match='img_size'):
+        read_run(tmp_path / 'own.py')
+
+
 @pytest.mark.parametrize(
     ('wrapper', 'inside'),
     [

@@ -21,7 +21,13 @@ from mmmoca.evaluation.memory import shared_memory
 from mmmoca.shipped import find_config
 
 from ..helpers.images import DEMO_CONFIG, point_to
-from ..helpers.runs import demo_runner, scalars
+from ..helpers.runs import (
+    NO_VALIDATION,
+    assert_same,
+    demo_runner,
+    scalars,
+    state_of,
+)
 
 
 @pytest.mark.parametrize('device', ['cpu', 'mps'])
@@ -140,3 +146,17 @@ def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
     except (OSError, ValueError):
         logger.exception(FAILED)
     assert ('Traceback' in terminal.getvalue()) == shown
+
+
+def test_layers_behind_frozen_ones_learn_when_they_recompute(root):
+    """MMEngine's key alone gives them no gradients."""
+    options = {'train_cfg.max_iters': 2, 'model.backbone.frozen_stages': 1}
+    names = [f'backbone.layers.{number}' for number in range(2)]
+    runs = []
+    for recomputed in (None, names):
+        key = dict(activation_checkpointing=recomputed)
+        name = 'recomputed' if recomputed else 'frozen'
+        runner = demo_runner(root, name, **options, **NO_VALIDATION, **key)
+        runner.train()
+        runs.append(state_of(runner))
+    assert_same(*runs)

@@ -5,6 +5,7 @@ On two processes: test_bank, and test_train_and_test.
 """
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -55,6 +56,22 @@ def expected_accuracy(root, k, temperature=0.07, which='teacher'):
     _, *bank = described(root / 'bank', which)
     _, *query = described(root / 'query', which)
     return 100 * knn_judge(*bank, k, temperature).score(*query)
+
+
+@pytest.mark.parametrize('alike', [True, False])
+def test_a_bank_that_is_prepared_otherwise(root, tmp_path, alike):
+    query = folder_loader(root / 'query')
+    if not alike:
+        query['dataset']['pipeline'] = [
+            dict(type='LoadImageFromFile'),
+            dict(type='Resize', scale=8),
+            dict(type='PackInputs'),
+        ]
+    parts = config(root, tmp_path, query=query, k=1)
+    runner = toy_runner(**parts, cfg=parts)
+    with mock.patch.object(runner.logger, 'warning') as warn:
+        assert runner.val_loop is not None
+    assert warn.called != alike
 
 
 def test_equals_sklearn(root, tmp_path, monkeypatch):

@@ -31,6 +31,12 @@ def bank(root, *labels):
     next(knn_predictions(shard, shard, knn_settings(1, 0.07)))
 
 
+def other_features(root):
+    ids = labels = torch.arange(3)
+    shards = [FeatureShard(ids, torch.eye(3, n), labels) for n in (3, 4)]
+    next(knn_predictions(*shards, knn_settings(1, 0.07)))
+
+
 def lines(root, text):
     for name in ('a/0.jpg', 'a/1.jpg', 'b/0.jpg'):
         (root / name).parent.mkdir(exist_ok=True)
@@ -57,6 +63,7 @@ REFUSED = [
     (settings, (), dict(temperature=(0.07, 0)), ValueError, 'temperature='),
     (bank, (1, 1, 1), {}, ValueError, 'class'),
     (bank, (-1, 0, 1), {}, ValueError, 'class'),
+    (other_features, (), {}, ValueError, 'alike'),
     (lines, ('',), {}, ValueError, 'bad.txt'),
     (lines, ('a/0.jpg\nb/77.jpg\nb/78.jpg',), {}, MISSING, 'b/77'),
     (lines, ('a/0.jpg\nother/0.jpg',), {}, ValueError, 'other/'),

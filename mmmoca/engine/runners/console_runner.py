@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import CheckpointError, guarded
 from mmmoca.checkpoints.run_folder import FolderLock
+from mmmoca.config_parts import parts_of
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.engine.build_errors import explained, unknown_class
 from mmmoca.engine.compile import compile_forward
@@ -25,11 +26,13 @@ from mmmoca.engine.console import (
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
 from mmmoca.engine.hooks.look_hook import LookHook
 from mmmoca.engine.mmengine import (
+    checkpoint_any_input,
     forget_name,
     load_address,
     micro_batches,
     stop_workers,
 )
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.registry import RUNNERS
 
@@ -201,6 +204,10 @@ class ConsoleRunner(Runner):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:
+        checkpoint_any_input(
+            unwrap_model(self.model),
+            parts_of(self.cfg.get('activation_checkpointing')),
+        )
         compile_forward(
             self.model,
             self.cfg.get('compile'),

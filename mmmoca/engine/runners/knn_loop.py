@@ -6,6 +6,8 @@ from itertools import groupby, islice
 
 from torch.utils.data import DataLoader
 
+from mmmoca.config_parts import member_configs, stage_loaders
+from mmmoca.engine.copies import plain
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import class_label, class_names
@@ -80,6 +82,7 @@ class KNNValLoop(FeatureLoop):
         bank = self.labelled.dataset
         if note := small_bank(self.settings, len(bank)):
             self.runner.logger.warning(note)
+        self._compare_pipelines()
         if hasattr(bank, 'get_data_info'):
             infos = map(bank.get_data_info, range(len(bank)))
             labels = (class_label(info, 'bank') for info in infos)
@@ -110,6 +113,23 @@ class KNNValLoop(FeatureLoop):
             self.judgements += self.agreement.judgements
         if baselines and self.stage == 'val':
             self.runner.register_hook(BaselinesHook(self))
+
+    def _compare_pipelines(self) -> None:
+        """Warn of a bank whose images are prepared otherwise."""
+        loaders = stage_loaders(self.runner.cfg, self.stage)
+        if not {self.stage, f'{self.stage} bank'} <= loaders.keys():
+            return
+        asked, known = (
+            [part.get('pipeline') for part in member_configs(loader.dataset)]
+            for name, loader in sorted(loaders.items())
+            if name in (self.stage, f'{self.stage} bank')
+        )
+        if [*map(plain, asked)] != [*map(plain, known)]:
+            self.runner.logger.warning(
+                f'{self.stage}_dataloader and {self.stage}_cfg.'
+                'bank_dataloader have different pipelines: k-NN compares '
+                'images that are prepared alike'
+            )
 
     def measure(self, encode: Callable | None = None) -> dict:
         """Classify once, and compare neighbours; see :class:`FeatureLoop`."""

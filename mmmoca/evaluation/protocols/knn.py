@@ -114,8 +114,15 @@ def knn_predictions(
         ``pred_label``, (1,).
 
     Raises:
-        ValueError: If the bank has one class only, or images without one.
+        ValueError: If the bank has one class only, or images without one, or
+            its rows another length.
     """
+    lengths = bank.feats.shape[-1], queries.feats.shape[-1]
+    if len(bank.feats) and len(queries.feats) and len({*lengths}) > 1:
+        raise ValueError(
+            f'images of the bank give {lengths[0]} numbers and those to '
+            f'classify {lengths[1]}: resize and crop both alike'
+        )
     shared = ShardedBank(bank)
     known = shared.class_labels
     if len(known) < 2 or known[0] < 0:
