@@ -143,7 +143,7 @@ def test_takes_images_of_all_sets(images):
     assert ids == [*range(len(both))]
     assert paths[:half] == paths[half:]
     assert (found[0]['inputs'][0] != found[half]['inputs'][0]).any()
-    assert 0 <= loop.run()['agreement/neighbours'] <= 100
+    assert 0 <= loop.measure()['agreement/neighbours'] <= 100
 
 
 def test_takes_some_images_evenly_spaced(images):
