@@ -30,8 +30,9 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
 
     Returns:
         Any: The text itself where the config has a text, or nothing and the
-        key's name is that of a path; texts where it has a list of them, or
-        the file that lists them; else as MMEngine reads it.
+        key's name is that of a path, unless it is True or False; texts where
+        it has a list of them, or the file that lists them; else as MMEngine
+        reads it.
 
     Raises:
         ValueError: If MMEngine cannot read it.
@@ -42,7 +43,8 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         return read_names(text)
     is_path = _PATH.search(key)
     is_text = isinstance(held, str) and held not in _WORDS
-    is_text |= held is None and is_path is not None
+    is_switch = text in ('True', 'False')
+    is_text |= held is None and is_path is not None and not is_switch
     # None takes a setting away, unless that is the name of a folder.
     if is_text and (text != 'None' or (is_path and held is not None)):
         return text

@@ -691,6 +691,7 @@ def test_texts_stay_texts_where_the_config_has_them():
     assert read('scale', '[4,2]') == read('scale', '4,2') == (4, 2)
     assert read('sides', '(4,2)') == [4, 2] and read('scale', '4') == 4
     assert read('new', '/my data/1 2') == '/my data/1 2'
+    assert read('needs_checkpoint', 'False') is False
     for text in ('dict(a=1,b=2)', 'f(1,2)', '{a:1,b:2}', '[1,2'):
         with pytest.raises(ValueError, match='part.new='):
             read('new', text)
