@@ -88,7 +88,7 @@ class CheckedCocoDataset(CocoDataset):
         data = super().load_data_list()
         self.boxes.forget_objects()
         found = self.boxes.totals()
-        odd = self.boxes.odd(self.ann_file)
+        odd = self.boxes.odd(self.ann_file, self.test_mode)
         if self.boxes.left_out and not found:
             raise ValueError(odd[0])
         if found and found['crowds'] == found['objects']:

@@ -5,7 +5,9 @@ mmsegmentation is not imported here.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
@@ -49,11 +51,32 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
+                if role == stage:
+                    _check_written(cfg, stage, dataset)
     if len(zeros) > 1:
         raise ValueError(
             f'reduce_zero_label is True for {zeros[True]} and False for '
             f'{zeros[False]}, which shifts all classes by one: give both the '
             'same value'
+        )
+
+
+def _check_written(cfg: Config, stage: str, dataset: BaseDataset) -> None:
+    """Refuse predictions of several folders that would have one name."""
+    evaluators = parts_of(cfg.get(f'{stage}_evaluator'))
+    if stage == 'train' or not any(e.get('output_dir') for e in evaluators):
+        return
+    dataset.full_init()
+    names = Counter(
+        Path(dataset.get_data_info(row)['img_path']).stem
+        for row in range(len(dataset))
+    )
+    twice = [name for name, number in names.items() if number > 1]
+    if twice:
+        raise ValueError(
+            f'{stage}_evaluator.output_dir: mmsegmentation names a prediction '
+            f'by its image alone, and there are several of {listed(twice)}: '
+            'test the folders one by one, by data_prefix'
         )
 
 

@@ -1,13 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A test of other classes than the head was trained on is no test of it."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 from mmengine.dataset import ConcatDataset
 from mmengine.registry import DATASETS
+from mmengine.structures import PixelData
+from mmpretrain.structures import DataSample
 from torch import nn
 from torch.utils.data import DataLoader
 
+from mmmoca.engine import ClassCheckHook
 from mmmoca.evaluation.loaders import class_names
 
 from ..helpers.frozen import PooledPixels, draw, folder_loader, toy_runner
@@ -104,3 +110,23 @@ def test_a_validation_of_other_classes(images, tmp_path, part):
 )
 def test_the_same_classes(images, tmp_path, trained, tested):
     run(images, tmp_path, 'head', trained, tested)
+
+
+@pytest.mark.parametrize('stage', ['val', 'test'])
+@pytest.mark.parametrize(
+    ('labels', 'ignored', 'right'),
+    [((0, 2, 255), 255, True), ((3, 0), 255, False), ((0, 9), 9, True)],
+)
+def test_masks_with_labels_of_no_class(images, stage, labels, ignored, right):
+    """mmsegmentation's metric would leave them out of the truth alone."""
+    model = Model()
+    model.decode_head = nn.Identity()
+    model.decode_head.ignore_index = ignored
+    classes = SimpleNamespace(metainfo=dict(classes=[*'abc']))
+    loop = SimpleNamespace(dataloader=SimpleNamespace(dataset=classes))
+    runner = SimpleNamespace(model=model, val_loop=loop, test_loop=loop)
+    sample = DataSample(metainfo=dict(img_path='a.jpg'))
+    sample.gt_sem_seg = PixelData(data=torch.tensor([[labels]]))
+    check = getattr(ClassCheckHook(), f'after_{stage}_iter')
+    with nullcontext() if right else pytest.raises(ValueError, match='a.jpg'):
+        check(runner, 0, {}, [sample, DataSample()])

@@ -2,6 +2,7 @@
 """Bad input is one clear error before the training starts."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,11 @@ from mmmoca.datasets.look import look_at
 from mmmoca.datasets.look.masks import mask_facts
 from mmmoca.engine.config_check import check_config
 from mmmoca.engine.runners import ConsoleRunner
-from mmmoca.engine.segmentation_check import check_files, check_segmentation
+from mmmoca.engine.segmentation_check import (
+    _check_written,
+    check_files,
+    check_segmentation,
+)
 
 from ..helpers.cityscapes import CONFIGS, MASK, small_config
 
@@ -179,6 +184,24 @@ def test_own_masks_that_are_wrong(tmp_path, found, options, message):
     dataset = own_masks(tmp_path, [mask(0, 255), found], **options)
     with pytest.raises(ValueError, match=message):
         check_masks(dataset, 200)
+
+
+def test_predictions_of_one_name(tmp_path):
+    """mmsegmentation would write one over the other."""
+    dataset = own_masks(tmp_path, [mask(0, 1)])
+    cfg = Config(dict(test_evaluator=dict(type='IoUMetric')))
+    _check_written(cfg, 'test', dataset)
+    for kind in ('images', 'masks'):
+        shutil.copytree(
+            tmp_path / kind / 'train', tmp_path / kind / 'train' / 'more'
+        )
+    cfg.test_evaluator.output_dir = 'out'
+    options = dict(_scope_='mmseg', data_root=str(tmp_path))
+    dataset = DATASETS.build(
+        Config.fromfile(CONFIGS / OWN).train_dataloader.dataset | options
+    )
+    with pytest.raises(ValueError, match='output_dir'):
+        _check_written(cfg, 'test', dataset)
 
 
 def test_only_some_masks_are_read(tmp_path):

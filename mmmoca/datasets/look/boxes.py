@@ -94,11 +94,13 @@ class BoxFacts:
         """Return the counts of all classes together."""
         return sum(self.classes.values(), Counter())
 
-    def odd(self, file: str) -> list[str]:
+    def odd(self, file: str, judged: bool = False) -> list[str]:
         """Say what stands out.
 
         Args:
             file (str): What to call the annotations.
+            judged (bool): Whether a detector is judged by them: COCO's
+                evaluation reads the file itself. Defaults to False.
 
         Returns:
             list[str]: A sentence each.
@@ -111,9 +113,13 @@ class BoxFacts:
                 for why, ids in self.left_out.items()
             )
             left = sum(map(len, self.left_out.values()))
+            counted = (
+                ", but COCO's evaluation counts them: take them out, or "
+                'write iscrowd=1'
+            )
             lines.append(
                 f'{left} objects of {file} are left out, {objects} are left: '
-                f'{reasons}'
+                f'{reasons}{counted * judged}'
             )
         if found['beyond the image'] > 0.05 * objects:
             lines.append(
@@ -229,7 +235,7 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
     """
     section = Section('boxes', ['class', *sets])
     for role, fact in sets.items():
-        section.odd += fact.odd(role)
+        section.odd += fact.odd(role, not role.startswith('train'))
     facts = list(sets.values())
     for name in dict.fromkeys(name for fact in facts for name in fact.classes):
         counts = [fact.classes.get(name, Counter()) for fact in facts]

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import nn
@@ -9,6 +11,7 @@ from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
+IGNORED = 255  # of mmsegmentation's masks
 # Parts that give scores of classes in mmseg and mmdet.
 _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
@@ -21,11 +24,13 @@ class ClassCheckHook(Hook):
     must be that of the head, and that of ``data_preprocessor``, which Mixup
     and CutMix read.
     A test compares those of its images with those that the head of its
-    checkpoint was trained on, if that says them.
+    checkpoint was trained on, if that says them. A validation or a test
+    compares the labels of each mask, as mmsegmentation's metric leaves out
+    those of no class.
 
     Raises:
         ValueError: Before a run or a test, if they differ, or there is only
-            one.
+            one; where a mask has a label of no class.
     """
 
     priority = 'HIGH'
@@ -43,7 +48,46 @@ class ClassCheckHook(Hook):
         meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
         for loop in built_loops(runner):
             names = meta.get('classes') or (), class_names(loop.dataloader)
-            check_same_classes(*names, ("the checkpoint's", 'test'))
+            check_same_classes(*names, ("checkpoint's", 'test'))
+
+    def after_val_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: dict | None = None,
+        outputs: Sequence | None = None,
+    ) -> None:
+        """Refuse a mask with labels of no class."""
+        _check_labels(runner, runner.val_loop.dataloader, outputs)
+
+    def after_test_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: dict | None = None,
+        outputs: Sequence | None = None,
+    ) -> None:
+        """Refuse a mask with labels of no class."""
+        _check_labels(runner, runner.test_loop.dataloader, outputs)
+
+
+def _check_labels(
+    runner: Runner, loader: DataLoader, samples: Sequence | None
+) -> None:
+    number = len(class_names(loader))
+    head = getattr(unwrap_model(runner.model), 'decode_head', None)
+    ignored = getattr(head, 'ignore_index', IGNORED)
+    for sample in samples or ():
+        if number and 'gt_sem_seg' in sample:
+            labels = sample.gt_sem_seg.data
+            counted = (labels != IGNORED) & (labels != ignored)
+            largest = int(labels.where(counted, 0).amax())
+            if largest >= number:
+                raise ValueError(
+                    f'the mask of {sample.img_path} has the label {largest}, '
+                    f'but there are {number} classes: write {IGNORED} where '
+                    'no class is'
+                )
 
 
 def _classifies(model: nn.Module) -> bool:

@@ -56,7 +56,7 @@ def test_size_of_bands():
     crop = cfg.train_dataloader.dataset.pipeline[2].transforms[1][0]
     bank = cfg.val_cfg.bank_dataloader.dataset.pipeline
     sizes = crop.scale, bank[1].scale, bank[2].crop_size
-    assert sizes == (96, 109, 96) and cfg.model.backbone.img_size == 96
+    assert sizes == (96, 96, 96) and cfg.model.backbone.img_size == 96
 
 
 def pretrain(config, root, work_dir, *options):
