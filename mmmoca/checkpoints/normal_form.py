@@ -276,8 +276,9 @@ def _with_class_position(
     token itself, and FlexiViT has none.
     """
     positions = state_dict['pos_embed']
-    without = position_grid(recorded, positions, extra=0)
-    if without and not position_grid(recorded, positions):
+    number = positions.shape[1]
+    patches = None if recorded is None else math.prod(recorded)
+    if patches != number - 1 and position_grid(recorded, positions, extra=0):
         zeros = torch.zeros_like(positions[:, :1])
         positions = torch.cat((zeros, positions), dim=1)
     return dict(state_dict, pos_embed=positions)

@@ -104,13 +104,9 @@ def encoders(draw):
             for name in [n for n in state if n.endswith('.k.bias')]:
                 del state[name]
     naming = draw(st.sampled_from(['timm', 'mmpretrain', 'huggingface']))
-    scaled = 'layers.0.attn.gamma1.weight' in state
-    if naming == 'timm' and not rotary and (scaled or registers):
-        # Those of timm have no position of [CLS], those of the authors one.
-        # A number of tokens that is a square is taken for timm's.
-        square = math.isqrt(1 + math.prod(grid)) ** 2 == 1 + math.prod(grid)
-        if square or draw(st.booleans()):
-            state['pos_embed'] = state['pos_embed'][:, 1:]
+    # Some of timm have no position of [CLS].
+    if naming == 'timm' and not rotary and draw(st.booleans()):
+        state['pos_embed'] = state['pos_embed'][:, 1:]
     return state, dict(grid=grid, num_heads=2), naming
 
 

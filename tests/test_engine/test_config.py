@@ -213,8 +213,9 @@ OWN_TINY = f"_base_ = '{CONFIGS}/demo/moca_vit-tiny_own-images.py'\n"
 def test_the_size_that_a_config_has_changes_nothing(tmp_path):
     text = 'img_size = 48\nimg_size_ = 3\n'
     (tmp_path / 'own.py').write_text(OWN_TINY + text)
-    cfg = read_run(tmp_path / 'own.py')
-    usual = read_run(CONFIGS / 'demo/moca_vit-tiny_own-images.py')
+    labelled = dict(knn_root='/labelled')  # else no image is resized
+    cfg = read_run(tmp_path / 'own.py', labelled)
+    usual = read_run(TINY, labelled)
     for key in ('train_dataloader', 'val_dataloader', 'val_cfg', 'model'):
         assert cfg[key] == usual[key]
 
