@@ -116,15 +116,12 @@ class KNNValLoop(FeatureLoop):
 
     def _compare_pipelines(self) -> None:
         """Warn of a bank whose images are prepared otherwise."""
-        loaders = stage_loaders(self.runner.cfg, self.stage)
-        if not {self.stage, f'{self.stage} bank'} <= loaders.keys():
-            return
-        asked, known = (
-            [part.get('pipeline') for part in member_configs(loader.dataset)]
-            for name, loader in sorted(loaders.items())
-            if name in (self.stage, f'{self.stage} bank')
-        )
-        if [*map(plain, asked)] != [*map(plain, known)]:
+        loaders = stage_loaders(self.runner.cfg, self.stage).values()
+        found = [
+            [plain(part.get('pipeline')) for part in member_configs(x.dataset)]
+            for x in loaders
+        ]
+        if any(pipelines != found[0] for pipelines in found):
             self.runner.logger.warning(
                 f'{self.stage}_dataloader and {self.stage}_cfg.'
                 'bank_dataloader have different pipelines: k-NN compares '
