@@ -50,25 +50,18 @@ class ClassCheckHook(Hook):
             names = meta.get('classes') or (), class_names(loop.dataloader)
             check_same_classes(*names, ("checkpoint's", 'test'))
 
-    def after_val_iter(
+    def _after_iter(
         self,
         runner: Runner,
         batch_idx: int,
         data_batch: dict | None = None,
-        outputs: Sequence | None = None,
+        outputs: Sequence | dict | None = None,
+        mode: str = 'train',
     ) -> None:
-        """Refuse a mask with labels of no class."""
-        _check_labels(runner, runner.val_loop.dataloader, outputs)
-
-    def after_test_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: Sequence | None = None,
-    ) -> None:
-        """Refuse a mask with labels of no class."""
-        _check_labels(runner, runner.test_loop.dataloader, outputs)
+        """Refuse a mask with labels of no class, of a validation or test."""
+        if mode != 'train':
+            loader = getattr(runner, f'{mode}_loop').dataloader
+            _check_labels(runner, loader, outputs)
 
 
 def _check_labels(

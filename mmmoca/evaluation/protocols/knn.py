@@ -117,11 +117,11 @@ def knn_predictions(
         ValueError: If the bank has one class only, or images without one, or
             its rows another length.
     """
-    lengths = bank.feats.shape[-1], queries.feats.shape[-1]
-    if len(bank.feats) and len(queries.feats) and len({*lengths}) > 1:
+    length, other = bank.feats.shape[-1], queries.feats.shape[-1]
+    if len(bank.feats) and len(queries.feats) and length != other:
         raise ValueError(
-            f'images of the bank give {lengths[0]} numbers and those to '
-            f'classify {lengths[1]}: resize and crop both alike'
+            f'images of the bank give {length} numbers and those to classify '
+            f'{other}: resize and crop both alike'
         )
     shared = ShardedBank(bank)
     known = shared.class_labels
