@@ -46,8 +46,7 @@ LINEAR = 'classification/linear_vit-b16_100e_own-classes', 'photos'
 LOW_SHOT = 'classification/lowshot_vit-b16_own-classes', 'photos'
 MASKS = 'segmentation/segmenter_moca-vit-s16_mask_own-masks-512x512', 'scenes'
 IN_CONTEXT = 'segmentation/incontext_vit-b16_own-masks-512x512', 'scenes'
-CASCADE = 'cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco'
-RETINANET = 'retinanet_moca-vit-b16_fpn_1x_own-coco'
+RETINANET = 'detection/retinanet_moca-vit-b16_fpn_1x_own-coco', 'shapes'
 COMMON = ' batch_size=2 arch=deit-t'
 SMALL = ' img_size=32 arch=deit-t'
 BOXES = ' classes=circle,cross,square,triangle img_size=96,64 epochs=1'
@@ -62,9 +61,7 @@ TEMPLATES = [
     (*LINEAR, 'epochs=1 batch_size=5' + SMALL),
     (*MASKS, 'classes=a,b,c crop_size=64,32 scale=128,64 epochs=1' + COMMON),
     (*IN_CONTEXT, 'classes=a,b,c img_size=32,64 bank_size=20 arch=deit-t'),
-    *(pytest.param(f'detection/{name}', 'shapes', COMMON[1:] + BOXES,
-                   marks=pytest.mark.ops)
-      for name in (CASCADE, RETINANET)),
+    pytest.param(*RETINANET, COMMON[1:] + BOXES, marks=pytest.mark.ops),
 ]  # fmt: skip
 
 
@@ -97,11 +94,6 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
         others.append('default_hooks.checkpoint_fit.needs_checkpoint=False')
     if 'own-images' in config:
         others.append('model.backbone.arch=deit-t')
-    if 'cascade' in config:  # a thousand regions take a minute
-        regions = 'train_cfg.rpn_proposal', 'test_cfg.rpn'
-        others += [f'model.{key}.max_per_img=20' for key in regions]
-        heads = [f'model.roi_head.bbox_head.{index}' for index in range(3)]
-        others += [f'{head}.fc_out_channels=32' for head in heads]
     options = '--work-dir', tmp_path, '--cfg-options', *settings, *others
     if cfg.get('train_cfg'):
         run_tool('tools/train.py', f'{config}.py', *options)
