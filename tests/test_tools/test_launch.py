@@ -10,22 +10,31 @@ import time
 import pytest
 
 from ..helpers.distributed import free_port
-from ..helpers.images import write_images
-from ..helpers.tools import ROOT
+from ..helpers.tools import TOOLS
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
-def start(processes, work_dir, *options):
-    """``tools/dist_train.sh`` with the tiny config."""
-    binary = os.path.dirname(sys.executable)
-    env = dict(os.environ, PATH=f'{binary}:{os.environ["PATH"]}')
-    env['PORT'] = str(free_port())
-    command = [f'{ROOT}/tools/dist_train.sh', 'moca_vit-tiny_own-images']
-    command += [str(processes), '--work-dir', work_dir]
+# Ends as tools/train.py does.
+STOPS = """
+import argparse, os, pathlib, signal, sys, time
+from _arguments import run_program
+
+def work(args):
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(os.EX_TEMPFAIL))
+    pathlib.Path(args.ready).touch()
+    time.sleep(100)
+
+parser = argparse.ArgumentParser()
+parser.add_argument('ready')
+run_program(parser, work)
+"""
+
+
+def start(command, **env):
     return subprocess.Popen(
-        [*command, '--cfg-options', *options],
-        env=env,
+        [*map(str, command)],
+        env=os.environ | env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -33,7 +42,11 @@ def start(processes, work_dir, *options):
 
 
 def test_a_refused_run_ends_with_its_own_line(tmp_path):
-    run = start(2, tmp_path / 'work', f'data_root={tmp_path}/nowhere')
+    binary = os.path.dirname(sys.executable)
+    env = dict(PATH=f'{binary}:{os.environ["PATH"]}', PORT=str(free_port()))
+    command = [TOOLS / 'dist_train.sh', 'moca_vit-tiny_own-images', 2]
+    command += ['--work-dir', tmp_path / 'work', '--cfg-options']
+    run = start([*command, f'data_root={tmp_path}/nowhere'], **env)
     (*_, last) = run.communicate(timeout=100)[1].splitlines()
     assert run.returncode == 2
     assert last.startswith('train.py: error: ') and 'nowhere' in last
@@ -41,17 +54,16 @@ def test_a_refused_run_ends_with_its_own_line(tmp_path):
 
 def test_a_stopped_run_ends_with_its_status(tmp_path):
     """That all processes stop together is tested in test_checkpoints.py."""
-    write_images(tmp_path / 'images', train=6, val=1)
-    work = tmp_path / 'work'
-    options = f'data_root={tmp_path}/images/train', 'epochs=1000'
-    more = 'batch_size=4', 'train_dataloader.num_workers=0'
-    more += ('default_hooks.checkpoint.interval=1',)
-    run = start(1, work, *options, *more)
+    ready, program = tmp_path / 'ready', tmp_path / 'stops.py'
+    program.write_text(STOPS)
+    launch = sys.executable, TOOLS / '_launch.py', '--nproc_per_node=1'
+    port = f'--master_port={free_port()}'
+    run = start([*launch, port, program, ready], PYTHONPATH=str(TOOLS))
     end = time.monotonic() + 100
-    while not [*work.glob('epoch_*.pth')]:
+    while not ready.exists():
         assert run.poll() is None and time.monotonic() < end
-        time.sleep(0.2)
+        time.sleep(0.1)
     run.send_signal(signal.SIGINT)
     (*_, last) = run.communicate(timeout=100)[1].splitlines()
     assert run.returncode == os.EX_TEMPFAIL
-    assert '--resume' in last and (work / 'interrupted.pth').is_file()
+    assert last.startswith('stops.py: ')
