@@ -89,23 +89,39 @@ def test_pictures_of_any_run(demo, tmp_path):
     assert 'codebook.words' in printed
 
 
-@pytest.mark.slow
-def test_own_images(tool, tmp_path, monkeypatch, capfd):
-    """A draw of them, with labels or without, and one that is unreadable."""
+@pytest.fixture
+def images(tmp_path):
+    """48 of two classes to train with, and some to test with."""
     write_images(tmp_path / 'images', train=24, val=6, classes=2)
-    broken = tmp_path / 'images' / 'train' / 'class_0' / 'broken.jpg'
-    demo, out = tool('demo'), tmp_path / 'out'
+    return tmp_path / 'images'
+
+
+@pytest.fixture
+def forty(tool, monkeypatch):
+    """The demo, which takes no more images than that."""
+    demo = tool('demo')
     monkeypatch.setattr(demo, 'MAX_IMAGES', 40)
-    for data, number, labelled in (('.', 48, True), ('train', 49, False)):
-        folder = (tmp_path / 'images' / data).resolve()
-        line = '--data', str(folder), '--out', str(out / data)
-        demo.main([*line, '--iters', '2'])
-        printed = capfd.readouterr().out
-        assert f'40 images of {number} in' in printed
-        assert ('k-NN, teacher' in printed) == labelled
-        assert cv2.imread(str(out / data / 'moca.png')).std() > 20
-        broken.write_bytes(b'\xff\xd8\xff broken')
-    assert (out / 'train' / 'moca_vit-tiny_own-images.py').is_file()
+    return demo
+
+
+@pytest.mark.slow
+def test_own_images(forty, images, tmp_path, capfd):
+    """A draw of them, without labels, one of which is unreadable."""
+    folder, out = images / 'train', tmp_path / 'out'
+    broken = folder / 'class_0' / 'broken.jpg'
+    broken.write_bytes(b'\xff\xd8\xff broken')
+    forty.main(['--data', f'{folder}', '--out', f'{out}', '--iters', '2'])
+    printed = capfd.readouterr().out
+    assert '40 images of 49 in' in printed and 'k-NN' not in printed
+    assert cv2.imread(str(out / 'moca.png')).std() > 20
+    assert (out / 'moca_vit-tiny_own-images.py').is_file()
+
+
+def test_own_images_with_labels(forty, images, capsys):
+    args = forty.build_parser().parse_args(['--data', f'{images}'])
+    settings = forty.own_run(args)
+    assert settings['knn'] == args.data and len({*settings['data']}) == 40
+    assert '40 images of 48 in' in capsys.readouterr().out
 
 
 def test_where_it_writes_and_draws_by_default(tool, tmp_path):
