@@ -25,7 +25,7 @@ class Slow(SimpleHTTPRequestHandler):
 
     def do_GET(self):
         self.asked.append(self.path)
-        time.sleep(0.5)  # the other process would be here by now
+        time.sleep(0.2)  # the other process would be here by now
         super().do_GET()
 
     def log_message(self, *_):
@@ -54,7 +54,7 @@ def fetch(home, sources):
     found = []
     for source in sources:
         if get_rank() == 1:
-            time.sleep(0.2)  # it asks later
+            time.sleep(0.1)  # it asks later
         try:
             with local_file(source) as path:
                 found.append((path, int(read_checkpoint(path)['a'])))
