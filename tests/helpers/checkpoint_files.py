@@ -124,7 +124,15 @@ def timm_state(**changes):
     return {name: part for name, part in state.items() if part is not None}
 
 
-def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
+def load_as_a_run(
+    model,
+    address,
+    resume=False,
+    trains=True,
+    wrapper=None,
+    cfg=None,
+    level=logging.NOTSET,
+):
     """Let a run without a step load a checkpoint; our lines of its log.
 
     Args:
@@ -133,6 +141,8 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
         resume (bool): Whether it goes on from the file.
         trains (bool): Whether it trains, or tests.
         wrapper (OptimWrapper, optional): Of a run that trains.
+        cfg (dict, optional): What its config has.
+        level (int): Of the lines, at least.
     """
     images = DataLoader([])
     if trains:
@@ -156,9 +166,10 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
             custom_hooks=[CheckpointFitHook()],
             default_scope='mmpretrain',
             experiment_name=f'load_{next(COUNT)}',
+            cfg=cfg,
             **parts,
         )
-        handler = logging.Handler()
+        handler = logging.Handler(level)
         handler.emit = lambda line: lines.append(line)
         runner.logger.addHandler(handler)
         (runner.train if trains else runner.test)()

@@ -6,8 +6,8 @@ of test_start.
 """
 
 import copy
+import logging
 import shutil
-from unittest import mock
 
 import pytest
 import torch
@@ -20,17 +20,19 @@ from torch import nn
 
 from mmmoca.checkpoints import CheckpointError
 
+from ..helpers.builders import build_moca
 from ..helpers.checkpoint_files import (
     checkpoint,
     classifier,
     load_as_a_run,
+    mm_config,
     mm_vit,
     timm_state,
     with_prefix,
 )
-from ..helpers.digits import digits_config, save_pretraining, write_digits
+from ..helpers.digits import digits_config, write_digits
 from ..helpers.errors import raises
-from ..helpers.runs import assert_same, demo_model, demo_runner
+from ..helpers.runs import assert_same, demo_model
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'
@@ -279,41 +281,25 @@ def test_runs_that_are_refused(digits, tmp_path, name, stage, options, key):
     assert not list(tmp_path.glob('*.pth'))
 
 
-@pytest.mark.parametrize('door', ['load_from', 'init'])
-def test_images_that_were_normalised_otherwise(digits, tmp_path, door):
-    save_pretraining(tmp_path / 'a.pth')
-    content = torch.load(tmp_path / 'a.pth')
+@pytest.mark.parametrize('door', ['load_from', 'init', 'start'])
+def test_images_that_were_normalised_otherwise(tmp_path, door):
     images = dict(mean=(127.5,) * 3, std=(63.75,) * 3, channel_order='rgb')
+    content = checkpoint('mmmoca')[0]
     content['meta']['mmmoca'] = dict(preprocessing=images)
     torch.save(content, tmp_path / 'a.pth')
-    init = dict(type='Pretrained', prefix='backbone.')
-    init['checkpoint'] = address = f'mmmoca-teacher://{tmp_path}/a.pth'
-    options = {'load_from': address}
-    if door == 'init':
-        options = {'model.backbone.init_cfg': init}
-    options['train_cfg.max_epochs'] = 1
-    runner = Runner.from_cfg(
-        digits_config(LINEAR, digits, tmp_path, **options)
-    )
-    with mock.patch.object(runner.logger, 'warning') as warn:
-        runner.train()
-    lines = [call.args[0] for call in warn.call_args_list]
+    address, model = f'mmmoca-teacher://{tmp_path}/a.pth', classifier()
+    if door == 'start':
+        address = f'mmmoca-start://{tmp_path}/a.pth'
+        vit = mm_config(type='mmmoca.MOCAViT', tap_layer=1)
+        model = build_moca(backbone=vit, codebook__border=0)
+    elif door == 'init':
+        init = dict(type='Pretrained', prefix='backbone.', checkpoint=address)
+        model, address = classifier(init_cfg=init), None
+    numbers = dict(mean=[123.0] * 3, std=[58.0] * 3, to_rgb=True)
+    cfg = dict(model=dict(data_preprocessor=numbers))
+    lines = load_as_a_run(model, address, cfg=cfg, level=logging.WARNING)
     (line,) = [line for line in lines if '127.5' in line]
     assert 'a.pth' in line
-
-
-def test_a_start_that_was_normalised_otherwise(root, tmp_path):
-    images = dict(mean=(7.0,) * 3, std=(5.0,) * 3, channel_order='rgb')
-    meta = dict(mmmoca=dict(preprocessing=images))
-    options = {'train_cfg.max_iters': 2}
-    options['load_from'] = f'mmmoca-start://{tmp_path}/a.pth'
-    runner = demo_runner(root, 'start', **options)
-    state = runner.model.state_dict()
-    torch.save(dict(state_dict=state, meta=meta), tmp_path / 'a.pth')
-    with mock.patch.object(runner.logger, 'warning') as warn:
-        runner.train()
-    lines = [call.args[0] for call in warn.call_args_list]
-    assert ['a.pth' in line for line in lines if 'mean 7' in line] == [True]
 
 
 def test_classes_differ(digits, tmp_path):
