@@ -150,22 +150,8 @@ def _assumed(known: dict, channels: int) -> dict:
 
 
 def _split(record: dict) -> tuple[dict, list[dict]]:
-    """Return the loader of a record, and what resizes and crops.
-
-    Records of older files have numbers in the place of the pipeline.
-    """
-    steps = record.get('pipeline')
-    if steps is None:
-        steps = [record.get('loader')]
-        if 'resize' in record:
-            edge, crop = usual_resizing(
-                record['resize'], record.get('cropped') or 224
-            )
-            for name in ('interpolation', 'backend'):
-                edge[name] = record.get(name) or edge[name]
-            whole = record['resize'] is None
-            steps += [dict(edge, scale=(1, 1))] if whole else [edge, crop]
-    steps = [dict(step) for step in steps if step]
+    """Return the loader of a record, and what resizes and crops."""
+    steps = [dict(step) for step in record.get('pipeline') or ()]
     loads = bool(steps) and short_name(steps[0]) in LOADERS
     return (steps[0], steps[1:]) if loads else ({}, steps)
 

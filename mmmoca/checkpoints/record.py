@@ -43,8 +43,7 @@ _ARGUMENTS = dict(
     interpolation=str,
     backend=str,
 )
-# The other entries of a record that are read. Those from `resize` on come from
-# records older than `pipeline`.
+# The other entries of a record that are read.
 _ENTRIES = dict(
     mmmoca=dict,
     layout=str,
@@ -56,11 +55,6 @@ _ENTRIES = dict(
     mean=Real,
     std=Real,
     channel_order=str,
-    resize=Real,
-    cropped=Real,
-    interpolation=str,
-    backend=str,
-    loader=dict,
     computed_by=str,
 )
 _ANY_SIGN = 'mean', 'nodata', 'fill', 'background'
@@ -99,10 +93,10 @@ def broken_entry(meta: object) -> str | None:
     parts = [(meta, dict(mmmoca=dict)), (record, _ENTRIES), (images, _ENTRIES)]
     steps = images.get('pipeline') or []
     if isinstance(steps, list | tuple):
-        for step in (*steps, images.get('loader') or {}):
+        for step in steps:
             if not isinstance(step, dict) or step.keys() - _ARGUMENTS.keys():
                 return f'pipeline has {_shown(step)}'
-            if step and short_name(step) not in TRANSFORMS:
+            if short_name(step) not in TRANSFORMS:
                 return f'pipeline has {_shown(step.get("type"))}'
             parts.append((step, _ARGUMENTS))
     for part, kinds in parts:

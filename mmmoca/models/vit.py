@@ -256,10 +256,8 @@ class MOCAViT(VisionTransformer):
         return super().get_layer_depth(param_name, prefix)
 
     def _prepare_pos_embed(self, state_dict: dict, prefix: str, *args) -> None:
-        """Resize loaded positions; drop the zeros of older rotary files."""
-        if self.pos_embed is None:
-            state_dict.pop(f'{prefix}pos_embed', None)
-        else:
+        """Resize loaded positions, unless they are rotary."""
+        if self.pos_embed is not None:
             super()._prepare_pos_embed(state_dict, prefix, *args)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:

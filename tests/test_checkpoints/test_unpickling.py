@@ -100,7 +100,9 @@ def test_what_no_reader_can_use(tmp_path, reason):
         dict(grid=[24]),
         dict(grid=[4.0, 6.0]),
         dict(preprocessing=dict(mean=0.5)),
-        dict(preprocessing=dict(cropped=0)),
+        dict(
+            preprocessing=dict(pipeline=[dict(type='CenterCrop', crop_size=0)])
+        ),
     ],
 )
 def test_broken_records(tmp_path, record):

@@ -85,13 +85,12 @@ def test_half_residuals(half):
         assert 0 < error < 0.02
 
 
-def test_rotary_files_of_older_versions():
-    """They have zeros in the place of positions."""
+def test_rotary_positions_are_those_of_the_file():
     model = vit(positions='rope')
     state = model.state_dict()
     assert 'pos_embed' not in state
-    state['pos_embed'] = torch.zeros(1, 13, 32)
-    assert not any(vit(positions='rope').load_state_dict(state))
+    with pytest.raises(RuntimeError, match='pos_embed'):
+        model.load_state_dict(state | dict(pos_embed=torch.zeros(1, 13, 32)))
     del state['rotary_periods']
     with pytest.raises(RuntimeError, match='rotary_periods'):
         model.load_state_dict(state)

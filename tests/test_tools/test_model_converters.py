@@ -63,7 +63,13 @@ def test_records_of_what_was_made(convert, tmp_path):
     """Its source, and what a run says of its images and its heads."""
     content, _, _ = files.checkpoint('mmmoca')
     content['meta']['mmmoca']['preprocessing'] = dict(
-        mean=[1.0, 2.0, 3.0], std=[4.0, 5.0, 6.0], resize=40, cropped=32
+        mean=[1.0, 2.0, 3.0],
+        std=[4.0, 5.0, 6.0],
+        pipeline=[
+            dict(type='LoadImage'),
+            dict(type='ResizeEdge', scale=40),
+            dict(type='CenterCrop', crop_size=32),
+        ],
     )
     path = convert(content, suffix='safetensors')
     before, after = map(read_backbone, (tmp_path / 'in.pth', path))
