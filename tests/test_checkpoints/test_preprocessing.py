@@ -35,6 +35,13 @@ def test_whole_images(steps, expected):
         assert known[1]['scale'] == mm_vit().img_size[0]
 
 
+def test_one_number_is_that_of_each_channel():
+    numbers = dict(mean=[99], std=[64])
+    config = dict(model=dict(data_preprocessor=numbers))
+    known = run_record(config, mm_vit())['preprocessing']
+    assert (known['mean'], known['std']) == ((99,) * 3, (64,) * 3)
+
+
 @pytest.mark.parametrize(
     ('changes', 'said'),
     [
