@@ -100,11 +100,8 @@ def _values(
             problem = 'category_id does not exist'
         else:
             problem = _problem(one, sizes[image] if masks else None)
-        # pycocotools takes 0 for "no match".
-        if evaluated and 'iscrowd' not in one:
-            problem = 'iscrowd is missing, which the evaluation reads'
-        elif evaluated and one['id'] == 0:
-            problem = 'id is 0, which the evaluation takes for none'
+        if evaluated:
+            problem = _evaluation_problem(one, masks) or problem
         if problem:
             yield f'annotations whose {problem}', one['id']
 
@@ -135,6 +132,19 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     # Polygons of the corner pixel have a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
         return 'segmentation has shares of 1 for pixels'
+    return None
+
+
+def _evaluation_problem(one: dict, masks: bool) -> str | None:
+    """Say what pycocotools would fail at, or misread."""
+    if 'iscrowd' not in one:
+        return 'iscrowd is missing, which the evaluation reads'
+    if one['id'] == 0:  # taken for "no match"
+        return 'id is 0, which the evaluation takes for none'
+    mask = one.get('segmentation')
+    # Four numbers at the start are taken for a box.
+    if masks and isinstance(mask, list) and mask and len(mask[0]) < 6:
+        return 'segmentation begins with less than three points'
     return None
 
 

@@ -139,6 +139,10 @@ def test_boxes_alone(altered):
         ('segmentation', lambda c: first_whole(c).pop('segmentation')),
         ('iscrowd', lambda c: first_whole(c).pop('iscrowd')),
         ('id is 0', each(id=lambda one: one['id'] - 1)),
+        (
+            'three points',
+            first(segmentation=[[1, 1, 9, 9], [0, 0, 9, 0, 9, 9]]),
+        ),
     ],
 )
 def test_what_the_evaluation_reads(altered, key, change):
@@ -246,6 +250,26 @@ def test_images_without_annotations(shapes, altered, tmp_path):
         LookHook().before_run(runner)
     (metric,) = runner.test_evaluator.metrics
     metric.format_only = True
+    LookHook().before_run(runner)
+
+
+def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):
+    """mmdet and pycocotools read the ids of categories in their own orders."""
+
+    def swap(content):
+        first, second = content['categories'][:2]
+        first['id'], second['id'] = second['id'], first['id']
+
+    dataset = altered(swap)
+    cfg = shapes_config(shapes, tmp_path)
+    cfg.test_evaluator.update(ann_file=dataset.ann_file, classwise=True)
+    cfg.test_dataloader.dataset.ann_file = dataset.ann_file
+    runner = ConsoleRunner.from_cfg(cfg)
+    assert runner.test_loop
+    with pytest.raises(ValueError, match='classwise'):
+        LookHook().before_run(runner)
+    (metric,) = runner.test_evaluator.metrics
+    metric.classwise = False
     LookHook().before_run(runner)
 
 

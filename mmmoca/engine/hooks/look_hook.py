@@ -78,21 +78,31 @@ class LookHook(Hook):
 
 
 def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
-    """Refuse to evaluate boxes by a list of images without annotations.
+    """Refuse annotations that mmdetection's metric would misread.
 
-    COCO's evaluation would give -1 for each number.
+    Of a list of images alone, COCO's evaluation would give -1 for each number.
+    It sorts categories by id, and mmdetection takes the names of
+    ``classwise=True`` in the order of the file.
     """
     for stage in sets.keys() & {'val', 'test'}:
-        empty = [
-            part.ann_file
-            for part in members(sets[stage])
-            if hasattr(part, 'boxes') and not part.boxes.totals()
-        ]
-        if not empty:
-            continue
-        metrics = getattr(runner, f'{stage}_evaluator').metrics
-        if not all(getattr(m, 'format_only', False) for m in metrics):
-            raise ValueError(
-                f'{empty[0]} has no annotations to evaluate by: write '
-                f'{stage}_evaluator.format_only=True for predictions alone'
-            )
+        for part in members(sets[stage]):
+            if not hasattr(part, 'boxes'):
+                continue
+            metrics = [
+                metric
+                for metric in getattr(runner, f'{stage}_evaluator').metrics
+                if not getattr(metric, 'format_only', False)
+            ]
+            classwise = any(getattr(m, 'classwise', False) for m in metrics)
+            if metrics and not part.boxes.totals():
+                raise ValueError(
+                    f'{part.ann_file} has no annotations to evaluate by: '
+                    f'write {stage}_evaluator.format_only=True for '
+                    'predictions alone'
+                )
+            if classwise and part.cat_ids != sorted(part.cat_ids):
+                raise ValueError(
+                    f'the categories of {part.ann_file} do not ascend by id, '
+                    'so that classwise=True would print the numbers of one '
+                    "under another's name: number them in the file's order"
+                )
