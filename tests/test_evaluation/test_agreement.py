@@ -1,14 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Agreement of neighbours against sets of Python, and on two processes."""
+"""Agreement of neighbours against sets of Python."""
 
 import pytest
 import torch
-from mmengine.dist import get_rank
 from torch.nn.functional import normalize
 
 from mmmoca.evaluation import neighbour_agreement
 from mmmoca.evaluation.features import FeatureShard
-from tests.helpers.distributed import run_processes
 
 COUNT, K = 61, 4
 
@@ -21,12 +19,12 @@ def _views():
     return torch.cat([normalize(first), normalize(second)], dim=1)
 
 
-def _measure(rows):
+def measure(rows):
     shard = FeatureShard(rows, _views()[rows], -torch.ones_like(rows))
     return neighbour_agreement(shard, K)
 
 
-def _expected():
+def expected():
     views = _views().double().chunk(2, dim=1)
     near = []
     for view in views:
@@ -36,10 +34,10 @@ def _expected():
 
 
 def test_is_the_mean_jaccard_index():
-    found = _measure(torch.arange(COUNT))
+    found = measure(torch.arange(COUNT))
     assert [sample['sample_idx'] for sample in found] == [*range(COUNT)]
     values = [sample['agreement'] for sample in found]
-    assert values == pytest.approx(_expected())
+    assert values == pytest.approx(expected())
     assert 0.1 < sum(values) / COUNT < 0.9
 
 
@@ -53,16 +51,3 @@ def test_equal_images_are_neighbours_but_none_of_itself():
     few = torch.arange(15)
     found = neighbour_agreement(FeatureShard(few, _views()[few], few))
     assert {sample['agreement'] for sample in found} == {0.0, 1.0}
-
-
-def _share():
-    """Thirds of the images, one of which comes twice, as if padded."""
-    rows = torch.arange(COUNT + 1) % COUNT
-    return _measure(rows[:20] if get_rank() else rows[20:])
-
-
-@pytest.mark.processes
-def test_processes_find_what_one_does():
-    found = [s for part in run_processes(_share, 2) for s in part]
-    found = {sample['sample_idx']: sample['agreement'] for sample in found}
-    assert [found[i] for i in range(COUNT)] == pytest.approx(_expected())

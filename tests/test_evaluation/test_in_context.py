@@ -1,12 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""In-context segmentation against NumPy, and on several processes."""
+"""In-context segmentation against NumPy."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mmengine.dist import get_rank
 
 from mmmoca.evaluation import memory
 from mmmoca.evaluation.memory import check_memory
@@ -15,12 +14,11 @@ from mmmoca.evaluation.protocols.in_context import (
     choose_patches,
     label_shares,
 )
-from tests.helpers.distributed import run_processes
 
 CLASSES, K, T = 4, 5, 0.1
 
 
-def _set(count, seed):
+def maps_and_masks(count, seed):
     """Maps (N, 6, 3, 4) and masks of patches of 2 x 3 pixels, some unknown."""
     rng = np.random.default_rng(seed)
     maps = rng.normal(size=(count, 6, 3, 4)).astype(np.float32)
@@ -41,22 +39,6 @@ def _shares(masks):
         for x in range(0, 12, 3)
     ]
     return np.array(patches).reshape(len(masks), 12, CLASSES) / 6
-
-
-def _predict():
-    """Each rank adds some images, padded by the first, and asks for some."""
-    maps, masks = _set(5, 0)
-    queries, _ = _set(3, 1)
-    world = torch.distributed.is_initialized()
-    rank = get_rank()
-    own = [0, 2, 4] if rank == 0 else [1, 3, 0]
-    own = own if world else range(5)
-    parts = (([i], maps[i : i + 1], masks[i : i + 1]) for i in own)
-    bank = PatchBank(parts, CLASSES, 8, len(own), seed=3)
-    mine = (queries[:2] if rank == 0 else queries[2:]) if world else queries
-    found = [bank.predict(query[None], K, T) for query in mine]
-    bank.serve(K)
-    return torch.cat(found), bank.size, bank.missing()
 
 
 @given(
@@ -98,7 +80,7 @@ def test_rare_classes_are_chosen_first():
 
 def test_votes_of_the_nearest_patches():
     """All patches in the bank: a recomputation in NumPy."""
-    (maps, masks), (queries, _) = _set(5, 0), _set(3, 1)
+    (maps, masks), (queries, _) = maps_and_masks(5, 0), maps_and_masks(3, 1)
     bank = PatchBank([(range(5), maps, masks)], CLASSES, 99, 5)
     shares = _shares(masks).reshape(-1, CLASSES)
     known = shares.sum(axis=1) > 0
@@ -116,15 +98,6 @@ def test_votes_of_the_nearest_patches():
     votes = votes.reshape(3, 3, 4, CLASSES).transpose(0, 3, 1, 2)
     found = bank.predict(queries, K, T)
     np.testing.assert_allclose(found, votes, atol=1e-3)  # shares in float16
-
-
-@pytest.mark.processes
-def test_processes_agree():
-    ((whole, size, _),) = run_processes(_predict, 1)
-    first, second = run_processes(_predict, 2)
-    assert first[1] == second[1] == size == 40
-    assert torch.equal(torch.cat([first[0], second[0]]), whole)
-    assert first[2] == second[2] == [3]
 
 
 def test_banks_that_memory_cannot_hold(monkeypatch, tmp_path):
