@@ -98,12 +98,11 @@ def test_mmdet_draws_predictions(trained, shapes, tmp_path):
     assert changed.mean() > 0.005
 
 
-@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
-def test_starts_from_files_of_others(shapes, tmp_path, kind):
+def test_starts_from_a_file_of_dinov3(shapes, tmp_path):
     """Three iterations and a validation."""
-    vit = token_vit(kind, depth=4, patch_size=16)
+    vit = token_vit('DINOv3ViT', depth=4, patch_size=16)
     torch.save(vit.state_dict(), tmp_path / 'vit.pth')
-    start = from_file(kind, tmp_path / 'vit.pth', _delete_=True)
+    start = from_file('DINOv3ViT', tmp_path / 'vit.pth', _delete_=True)
     start['model.backbone.arch.num_heads'] = 2
     once = {f'train_cfg.{key}': 1 for key in ('max_epochs', 'val_interval')}
     cfg = shapes_config(shapes, tmp_path, **OPTIONS | start | once)

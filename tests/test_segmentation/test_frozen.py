@@ -210,7 +210,6 @@ def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
     'layout, variant',
     [
         (ade20k, 'ade20k-512x512_dinov2'),
-        (voc12aug, 'voc12aug-512x512'),
         (cityscapes, 'cityscapes-512x512'),
     ],
 )
