@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from mmengine.dist import barrier
 from mmengine.fileio import load
 from mmpretrain.registry import DATASETS, MODELS
 
@@ -250,11 +251,16 @@ def test_scripts_are_executable_and_say_what_is_missing(script):
     assert f'Usage: {script}' in run.stderr
 
 
-def run_in_one_of_two(program, folder, *arguments):
-    """What it prints."""
+def run_in_one_of_two(folder, *lines):
+    """What each program prints, and the config that it leaves."""
     os.environ['CUDA_VISIBLE_DEVICES'] = ''
     os.chdir(folder)
-    return run_tool(program, *arguments)
+    found = []
+    for line in lines:
+        printed = run_tool(*line)
+        barrier()  # the first process writes files
+        found.append((printed, Path(CONFIG).read_text()))
+    return found
 
 
 def test_metrics_that_are_tensors(workspace, tmp_path, monkeypatch):
@@ -280,20 +286,22 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     # The run leaves a config of this name here.
     test = CONFIGS / CONFIG, 'epoch_1.pth'
 
-    def run(program, *arguments):
-        line = program, tmp_path, *arguments, '--launcher', 'pytorch'
-        return run_processes(run_in_one_of_two, 2, *line, *options)[0]
-
     switches = '--auto-scale-lr', '--amp', '--no-validate'
-    log = run('tools/train.py', CONFIG, *switches)
-    (file,) = tmp_path.glob('*/*.log')
-    assert 'GPU number: 2' in file.read_text()
+    lines = [
+        (*line, '--launcher', 'pytorch', *options)
+        for line in (
+            ('tools/train.py', CONFIG, *switches),
+            ('tools/test.py', *test, '--out', 'p.pkl'),
+        )
+    ]
+    found = run_processes(run_in_one_of_two, 2, tmp_path, *lines)
+    (log, saved), (_, kept) = found[0]
+    assert 'GPU number: 2' in min(tmp_path.glob('*/*.log')).read_text()
     assert 'optim_wrapper.optimizer.lr=4.6875e-06' in log  # times 8 / 2048
     assert 'Epoch(train) [1][1/1]' in log and 'Epoch(val)' not in log
-    saved = Path(CONFIG).read_text()
     assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
+    assert kept == saved  # the training's
 
-    run('tools/test.py', *test, '--out', 'p.pkl')
     out = '--out', 'm.json', '--out-item', 'metrics'
     log = run_tool('tools/test.py', *test, *out, *options)
     assert re.search(r'\| k-NN top-1 \(%\) \| +k = 2', log)
@@ -301,4 +309,4 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
     assert len(hits) == 4
     assert found['knn/top1_k2'] == 100 * sum(hits) / 4
-    assert Path(CONFIG).read_text() == saved  # the training's
+    assert Path(CONFIG).read_text() == saved
