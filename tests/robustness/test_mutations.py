@@ -25,7 +25,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_whole(root):
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': 2,
         'model.codebook.num_words': 64,
-        # Of few tensors, for files that are read 300 times.
+        # Of few tensors, for files that are read many times.
         'model.neck': None,
         'model.head.lambda_img': 1.0,
         'model.backbone.tap_layer': None,
@@ -43,7 +43,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_is_whole(root):
     runner.train()
     (hook,) = [h for h in runner.hooks if isinstance(h, AtomicCheckpointHook)]
     taken = []
-    for seed in range(40):
+    for seed in range(20):
         content, what = mutate(newest, random.Random(seed))
         torch.save(content, folder / 'iter_4.pth')
         set_load_address(runner, None)
@@ -75,7 +75,7 @@ def test_a_damaged_encoder_is_one_error(tmp_path, layout):
     whole = dict(state_dict=ENCODERS[layout]())
     whole['meta'] = dict(mmmoca=dict(num_heads=2, grid=[4, 4]))
     path, errors = tmp_path / 'a.pth', 0
-    for seed in range(25):
+    for seed in range(12):
         content, what = mutate(whole, random.Random(seed))
         torch.save(content, path)
         try:
@@ -84,4 +84,4 @@ def test_a_damaged_encoder_is_one_error(tmp_path, layout):
         except CheckpointError as error:
             assert str(path) in str(error), what
             errors += 1
-    assert 5 < errors < 25
+    assert 2 < errors < 12

@@ -21,25 +21,6 @@ def build(root, name):
     return demo_runner(root, name, **options | NO_VALIDATION)
 
 
-def test_effective_rank_at_each_log_line(root):
-    runner = build(root, 'rank')
-    encode, ranks = runner.model.encode_teacher, []
-
-    def note(views):
-        tokens = encode(views)
-        values = np.linalg.svd(tokens.mean(1).numpy(), compute_uv=False)
-        p = values / values.sum()
-        ranks.append(np.exp(-(p * np.log(p)).sum()))
-        return tokens
-
-    runner.model.encode_teacher = note
-    runner.train()
-    assert len(ranks) == 7
-    found = scalars(runner, 'train/rank_me')
-    expected = [ranks[2], ranks[5], ranks[6]]  # and at the end
-    assert found.tolist() == pytest.approx(expected, rel=1e-3)
-
-
 class OwnHook(Hook):
     """One of a user, who knows nothing of StepLogHook."""
 
@@ -51,13 +32,38 @@ class OwnHook(Hook):
         self.seen.append([float(outputs[name]) for name in names])
 
 
-def test_other_hooks_find_the_scalars_of_the_step(root):
-    runner, own = build(root, 'own'), OwnHook()
+@pytest.fixture(scope='module')
+def trained(root):
+    """A run, the effective rank of each step, and what another hook saw."""
+    runner, own, ranks = build(root, 'with'), OwnHook(), []
+    encode = runner.model.encode_teacher
+
+    def note(views):
+        tokens = encode(views)
+        values = np.linalg.svd(tokens.mean(1).numpy(), compute_uv=False)
+        p = values / values.sum()
+        ranks.append(np.exp(-(p * np.log(p)).sum()))
+        return tokens
+
+    runner.model.encode_teacher = note
     runner.register_hook(own)
     runner.train()
+    return runner, ranks, own.seen
+
+
+def test_effective_rank_at_each_log_line(trained):
+    runner, ranks, _ = trained
+    assert len(ranks) == 7
+    found = scalars(runner, 'train/rank_me')
+    expected = [ranks[2], ranks[5], ranks[6]]  # and at the end
+    assert found.tolist() == pytest.approx(expected, rel=1e-3)
+
+
+def test_other_hooks_find_the_scalars_of_the_step(trained):
+    runner, _, seen = trained
     names = 'loss', 'loss_img', 'msd', 'grad_norm'
     logged = [scalars(runner, f'train/{name}').tolist() for name in names]
-    assert [*zip(*own.seen)] == [pytest.approx(line) for line in logged]
+    assert [*zip(*seen)] == [pytest.approx(line) for line in logged]
 
 
 def step_log_of(runner):
@@ -65,9 +71,8 @@ def step_log_of(runner):
 
 
 @pytest.mark.slow
-def test_same_numbers_as_without(root):
-    with_hook = build(root, 'with')
-    with_hook.train()
+def test_same_numbers_as_without(trained, root):
+    with_hook, _, _ = trained
     without = build(root, 'without')
     without._hooks.remove(step_log_of(without))
     without.train()
