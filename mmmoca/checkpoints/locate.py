@@ -39,6 +39,8 @@ _WRAPPERS = re.compile(
 )
 # Keys and prefixes of averaged weights, as timm's state_dict_ema.
 _AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
+# Those of a teacher, which may be called ema_teacher.
+_TEACHER = re.compile('teacher|target|momentum')
 ROLES = ('teacher', 'student')
 
 
@@ -177,7 +179,11 @@ def choose_weights(
     Raises:
         CheckpointError: If the file does not have them.
     """
-    beside = [place for place in found if _AVERAGED.search(str(place))]
+    beside = [
+        place
+        for place in found
+        if _AVERAGED.search(str(place)) and not _TEACHER.search(str(place))
+    ]
     main = [place for place in found if place not in beside]
     kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
     sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
@@ -218,7 +224,7 @@ def choose_encoder(
         )
     teachers, students = [], []
     for place in found:
-        is_teacher = re.search('teacher|target|momentum', str(place))
+        is_teacher = _TEACHER.search(str(place))
         (teachers if is_teacher else students).append(place)
     chosen, role = teachers if which == 'teacher' else students, which
     if len(found) == 1 and not teachers and found[0].container != 'student':

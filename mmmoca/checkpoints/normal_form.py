@@ -61,23 +61,26 @@ def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
 
 
 def check_floating(state_dict: Mapping[str, object], source: str) -> None:
-    """Refuse weights that are not floating-point tensors.
+    """Refuse weights that are not floating-point tensors of 16 bits or more.
 
     Args:
         state_dict (Mapping[str, object]): Weights alone.
         source (str): What to call them in errors.
 
     Raises:
-        CheckpointError: If some are not floating-point.
+        CheckpointError: If some are not.
     """
     wrong = [
         name
         for name, value in state_dict.items()
-        if not (isinstance(value, Tensor) and value.is_floating_point())
+        if not isinstance(value, Tensor)
+        or not value.is_floating_point()
+        or value.element_size() == 1
     ]
     if wrong:
         raise CheckpointError(
-            f'{source}: {listed(wrong)} are not floating-point tensors'
+            f'{source}: {listed(wrong)} are not floating-point tensors of 16 '
+            'bits or more'
         )
 
 

@@ -94,6 +94,14 @@ def test_the_only_weights_are_taken_whatever_they_are():
     assert find_backbone(TIMM, weights='raw').changes == ()
 
 
+def test_an_averaged_teacher_is_the_teacher():
+    both = with_prefix('student.', TIMM)
+    both |= with_prefix('ema_teacher.', averaged(TIMM))
+    for which, added in (('student', 0), ('teacher', 1)):
+        found = find_backbone(both, which).state_dict['cls_token']
+        assert torch.equal(found, TIMM['cls_token'] + added)
+
+
 def test_a_student_without_its_teacher():
     content = checkpoint('dino')[0]
     del content['teacher']

@@ -127,6 +127,10 @@ REFUSALS = [
     ('cls_token', lambda: find_with(cls_token=None)),
     ('layers.1.attn.proj', lambda: find_with(**{PROJ: TIMM[PROJ].int()})),
     ('layers.1.attn.proj', lambda: find_with(**{PROJ: TIMM[PROJ] * 1j})),
+    (
+        'layers.1.attn.proj',
+        lambda: find_with(**{PROJ: TIMM[PROJ].to(torch.float8_e4m3fn)}),
+    ),
     ('--which', lambda: find(TWO_TEACHERS)),
     ('--which', lambda: find(TIMM, 'student')),
     ('--which', lambda: find(dict(student=DINO['student']))),
