@@ -40,6 +40,9 @@ OWN = CONFIGS / 'moca_vit-b16_own-images.py'
 MASKS = (
     CONFIGS / 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 )
+BOXES = CONFIGS / 'detection/retinanet_moca-vit-b16_fpn_1x_own-coco.py'
+TINY = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
+CLASSES = CONFIGS / 'demo/finetune_vit-tiny_textures.py'
 PIPE = 'train_dataloader.dataset.pipeline'
 BAD, MISSING = ValueError, FileNotFoundError
 
@@ -164,13 +167,22 @@ def low_shot(root, **loop):
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
 PLACE = 'train_dataloader.dataset.data_root'
+JUDGE = 'test_evaluator.ann_file'
+BEST = 'default_hooks.checkpoint.save_best'
 LR = 'optim_wrapper.optimizer.lr'
 WORDS = 'model.codebook.num_words'
 NEW = 'model.codebook.num_new_words'
 REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
+    *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
+      for key in ('modle', 'lr', 'auto_lr.a')),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
+    (read, (BOXES,), {'data_root': 'a', JUDGE: '/x.json'}, BAD, JUDGE),
+    (read, (BOXES,), {'data_root': 'a', 'test_evaluator': dict(
+        type='CocoMetric', ann_file='/x.json')}, BAD, JUDGE),
+    (read, (CLASSES, 'img_size=50'), {}, BAD, 'img_size=50'),
+    (read, (TINY, 'solarize=.5'), {}, BAD, 'solarize'),
     (read, (MASKS,), dict(data_root=['a', 'b']), BAD, 'data_root'),
     (paths, ('train',), {PLACE: ['a', 'b']}, BAD, PLACE),
     (read, (RECIPE, 'arch=s'), {}, BAD, 'model.backbone.arch'),
@@ -195,10 +207,19 @@ REFUSED = [
      {}, BAD, 'TeacherEMAHook'),
     (train, ([RankMeHook],), {}, BAD, 'codebook'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
+    # It is measured for other k, and of few classes there is no top 5.
+    (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,
+     'save_best'),
+    (train, (), {BEST: 'knn/top5_k20'}, BAD, 'save_best'),
     (batch, (49, False), {}, BAD, '49'),
     (batch, (481, True), {}, BAD, '481'),
     (optimiser, (), dict(norm_decay_mult=0), BAD, 'prototype_lr'),
     (optimiser, (), dict(prototype_lr=-1), BAD, 'prototype_lr'),
+    *((optimiser, (), dict(custom_keys=keys), BAD, named)
+      for keys, named in (
+          ({'bakbone': dict(lr_mult=2)}, 'bakbone'),
+          ({'head': 0.1}, 'head'),
+          ({'head': dict(lr_mult='0.1')}, 'lr_mult'))),
     (layers, (), dict(layer_decay_rat=0.5), BAD, 'layer_decay_rat'),
     (incomplete, (), {WORDS: 32}, BAD, 'lr'),
     (incomplete, (), {WORDS: 32, LR: 1e-3}, BAD, 'momentum'),
