@@ -4,11 +4,9 @@
 A run that changes its store is in test_integration/test_resume.
 """
 
-import copy
 import io
 import json
 import os
-import random
 import re
 import shutil
 import tarfile
@@ -142,7 +140,9 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
     index = third.parent / f'{third.name}.index.json'
-    for content in ('damaged', '3', '[' * 50_000):
+    digest, text = json.loads(index.read_text())
+    changed = json.dumps([digest, text.replace('dog/', 'cat/', 1)])
+    for content in ('damaged', '3', '[' * 50_000, changed):
         index.write_text(content)
         assert count() == (11, 1)
     index.unlink()
@@ -153,44 +153,6 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     monkeypatch.setattr(shard_index, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
         assert count() == (11, 3)
-
-
-ODD = (None, True, -1, 2**70, 1e400, 0.5, '', '0', 'x#0+9/a.png', [], {})
-ODD += ('\n.png', 'a://b://c.png', '/../../etc/passwd#0', '\ud800', [[[0]]])
-
-
-def mutate(rng, value):
-    """Change one thing in a structure of JSON, at any depth."""
-    if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
-        return rng.choice(ODD)
-    value = copy.copy(value)
-    keys = value if isinstance(value, dict) else range(len(value))
-    key = rng.choice([*keys])
-    if rng.random() < 0.2:
-        del value[key]
-    else:
-        value[key] = mutate(rng, value[key])
-    return value
-
-
-def test_no_index_changes_the_images(shards):
-    rng = random.Random(0)
-    shard = sorted(shards.glob('*.tar'))[0]
-    index = Path(f'{shard}.index.json')
-    clean = index.read_text()
-
-    def images():
-        infos = [*ImageShards(str(shard), pipeline=[]).data_list]
-        return infos, [fileio.get(info['img_path']) for info in infos]
-
-    expected, (digest, text) = images(), json.loads(clean)
-    for number in range(100):
-        kept = mutate(rng, json.loads(text))
-        texts = json.dumps([digest, json.dumps(kept)]), json.dumps(kept)
-        texts += json.dumps(mutate(rng, [digest, text])), clean[: -number - 1]
-        index.write_text(texts[number % 4])
-        assert images() == expected
-        assert index.read_text() == clean
 
 
 def test_a_forged_index_leads_nowhere(shards):

@@ -13,10 +13,7 @@ from mmengine.registry import DATASETS
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import guarded, read_checkpoint
-from mmmoca.engine.config import read_run
-from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.evaluation.loaders import with_data_root
-from tests.helpers.checkpoint_files import token_vit
 from tests.helpers.frozen import (
     PIPELINE,
     PooledPixels,
@@ -25,7 +22,6 @@ from tests.helpers.frozen import (
     folder_loader,
     toy_runner,
 )
-from tests.helpers.images import CONFIGS
 from tests.helpers.judges import knn_judge
 
 
@@ -98,45 +94,6 @@ def test_equals_sklearn(root, tmp_path, monkeypatch):
     # not count.
     assert metrics['knn/top5_k1_t0.5'] == metrics['knn/top1_k1_t0.5']
     assert metrics['knn/top5_k17_t0.5'] > metrics['knn/top1_k17_t0.5']
-
-
-def test_the_config_on_a_rotary_vit(root, tmp_path):
-    """Its features are those of timm's model, from timm's file."""
-    vit = token_vit('DINOv3ViT', depth=4).eval()
-    torch.save(vit.state_dict(), tmp_path / 'vit.pth')
-    options = {
-        'model.backbone.type': 'mmmoca.DINOv3ViT',
-        'model.backbone.arch.num_heads': 2,
-        'test_cfg.k': [3],
-        'log_level': 'ERROR',
-    }
-    loaders = {'query': 'test_dataloader', 'bank': 'test_cfg.bank_dataloader'}
-    for folder, key in loaders.items():
-        options[f'{key}.dataset.data_root'] = str(root)
-        options[f'{key}.dataset.data_prefix'] = folder
-        options[f'{key}.num_workers'] = 0
-    cfg = read_run(
-        CONFIGS / 'demo' / 'knn_vit-tiny_textures.py',
-        options,
-        stages=['test'],
-        work_dir=str(tmp_path),
-        checkpoint=str(tmp_path / 'vit.pth'),
-    )
-    runner = ConsoleRunner.from_cfg(cfg)
-    metrics = runner.test()
-    sets = []
-    for loader in (cfg.test_cfg.bank_dataloader, cfg.test_dataloader):
-        feats, labels = [], []
-        for batch in ConsoleRunner.build_dataloader(loader):
-            inputs = runner.model.data_preprocessor(batch)['inputs']
-            with torch.no_grad():
-                feats.append(vit.forward_features(inputs)[:, 5:].mean(1))
-            labels += [int(s.gt_label) for s in batch['data_samples']]
-        sets.append((torch.cat(feats).numpy(), labels))
-    for temperature in (0.04, 0.2):
-        expected = 100 * knn_judge(*sets[0], 3, temperature).score(*sets[1])
-        found = metrics[f'knn/top1_k3_t{temperature}']
-        assert 0 < found < 100 and found == pytest.approx(expected)
 
 
 def test_hooks_and_mode(root, tmp_path):
