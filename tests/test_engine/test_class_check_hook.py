@@ -35,7 +35,9 @@ def images(tmp_path_factory):
     return root
 
 
-def run(images, folder, part, trained, tested, stage='test', validated=''):
+def run(
+    images, folder, part, trained, tested, stage='test', validated='', test=()
+):
     """A run of a model of three classes from a checkpoint."""
     model = Model()
     head = nn.Identity()
@@ -51,7 +53,7 @@ def run(images, folder, part, trained, tested, stage='test', validated=''):
             train_cfg=dict(by_epoch=True, max_epochs=1),
             optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
         ),
-        test=dict(test_cfg={}, test_evaluator=[]),
+        test=dict(test_cfg={}, test_evaluator=[*test]),
     )[stage]
     options[f'{stage}_dataloader'] = loader
     if validated:
@@ -102,6 +104,13 @@ def test_a_validation_of_other_classes(images, tmp_path, part):
     run(images, tmp_path, part, 'abc', 'abc', 'train', 'abc')
     with pytest.raises(ValueError, match='class'):
         run(images, tmp_path, part, 'abc', 'abc', 'train', 'acb')
+
+
+def test_more_answers_than_classes(images, tmp_path):
+    names = 'head', 'abc', 'abc'
+    accuracy = dict(type='Accuracy', topk=(1, 4))
+    with pytest.raises(ValueError, match='topk'):
+        run(images, tmp_path, *names, test=[accuracy])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 from collections.abc import Sequence
 
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
+from mmpretrain.evaluation import Accuracy
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -29,16 +30,20 @@ class ClassCheckHook(Hook):
     those of no class.
 
     Raises:
-        ValueError: Before a run or a test, if they differ, or there is only
-            one; where a mask has a label of no class.
+        ValueError: Before a run or a test, if they differ, there is only
+            one, or a metric asks for more answers than there are classes;
+            where a mask has a label of no class.
     """
 
     priority = 'HIGH'
 
     def before_run(self, runner: Runner) -> None:
-        """Compare the classes of data sets and model."""
-        loaders = [loop.dataloader for loop in built_loops(runner)]
+        """Compare the classes of data sets, model and metrics."""
+        loops = built_loops(runner)
+        loaders = [loop.dataloader for loop in loops]
         _check_classes(unwrap_model(runner.model), loaders)
+        for loop in loops:
+            _check_topk(loop)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Compare the classes of a test with those of its checkpoint."""
@@ -81,6 +86,17 @@ def _check_labels(
                     f'but there are {number} classes: write {IGNORED} where '
                     'no class is'
                 )
+
+
+def _check_topk(loop: BaseLoop) -> None:
+    metrics = getattr(getattr(loop, 'evaluator', None), 'metrics', ())
+    tops = [k for m in metrics if isinstance(m, Accuracy) for k in m.topk]
+    number = len(class_names(loop.dataloader))
+    if 0 < number < max(tops, default=0):
+        raise ValueError(
+            f'the evaluator has topk={max(tops)}, but there are {number} '
+            'classes: write val_evaluator.topk=1, and test_evaluator likewise'
+        )
 
 
 def _classifies(model: nn.Module) -> bool:
