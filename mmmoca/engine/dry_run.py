@@ -4,13 +4,15 @@
 import copy
 import sys
 import tempfile
+import time
+from contextlib import redirect_stdout
 from datetime import timedelta
 from statistics import median
 
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import Runner, ValLoop
 
 from mmmoca.datasets.look import Look
 from mmmoca.models import Mask
@@ -43,12 +45,15 @@ class _Enough(BaseException):
 
 
 class _RehearsalHook(Hook):
-    """Ends a run after some iterations.
+    """Ends a run after some iterations and a batch of its validation.
 
     It also waits for the device before MMEngine's timer reads the clock.
 
     Args:
         iterations (int): To take.
+
+    Attributes:
+        validation (float | None): Seconds of a validation of the run.
 
     Raises:
         _Enough: After them.
@@ -58,19 +63,40 @@ class _RehearsalHook(Hook):
 
     def __init__(self, iterations: int) -> None:
         self.iterations = iterations
+        self.validation: float | None = None
 
     def before_train_iter(self, runner: Runner, *_, **__) -> None:
         """End the run if it has taken all iterations."""
         if runner.iter == self.iterations:
+            self.after_train(runner)
             raise _Enough
 
     def after_train_iter(self, *_, **__) -> None:
         """Wait for what a GPU still computes."""
         wait_for_device()
 
+    def after_train(self, runner: Runner) -> None:
+        """Validate a batch, and compute the metrics of its images.
+
+        What they refuse would end the run after its first epoch. Loops of
+        frozen protocols are left out, which embed a whole bank first.
+        """
+        loop = runner.val_loop
+        if not isinstance(loop, ValLoop):
+            return
+        runner.model.eval()
+        loader, start = loop.dataloader, time.perf_counter()
+        loop.run_iter(0, next(iter(loader)))
+        wait_for_device()
+        self.validation = (time.perf_counter() - start) * len(loader)
+        with redirect_stdout(None):  # pycocotools prints
+            loop.evaluator.evaluate(len(loader.dataset))
+
 
 def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     """Count the images of a config and take three steps. Nothing is kept.
+
+    A batch of its validation is evaluated, too.
 
     Args:
         cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Not changed.
@@ -84,7 +110,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         ``look`` is None.
 
     Raises:
-        Exception: Any error of building the run or of its first steps.
+        Exception: Any error of building the run, of its first steps or of a
+            batch of its validation.
     """
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
@@ -93,7 +120,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     micro_batches = count_micro_batches(cfg)
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short, dataset)
-        runner.register_hook(_RehearsalHook((1 + STEPS) * micro_batches))
+        rehearsal = _RehearsalHook((1 + STEPS) * micro_batches)
+        runner.register_hook(rehearsal)
         try:
             runner.train()
         except _Enough:
@@ -119,6 +147,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(whole))} without validation',
     }
+    if rehearsal.validation is not None:
+        report['a validation'] = f'{rehearsal.validation:.3g} s'
     small = run.steps < SHORT and run.batch > BEST_BATCH
     if cfg.get('settings') == 'own_images' and small:
         report['a smaller batch'] = (

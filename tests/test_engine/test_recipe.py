@@ -310,6 +310,24 @@ def test_dry_run_of_less_than_three_steps(root):
     assert '16' in report['a smaller batch']
 
 
+def test_dry_run_evaluates_a_batch(root):
+    """A metric that fails would end the run after its first epoch."""
+    options = dict(data_root=str(root), batch_size=8)
+    options['default_hooks.checkpoint_fit.needs_checkpoint'] = False
+    for stage in ('train', 'val'):
+        options |= {
+            f'{stage}_dataloader.num_workers': 0,
+            f'{stage}_dataloader.persistent_workers': False,
+        }
+    config = CONFIGS / 'demo' / 'finetune_vit-tiny_textures.py'
+    cfg = read_run(config, options)
+    report, _ = dry_run(cfg)
+    assert float(report['a validation'].split()[0]) > 0
+    cfg.val_evaluator.type = 'MultiLabelMetric'  # and Accuracy's topk
+    with pytest.raises(TypeError, match='topk'):
+        dry_run(cfg)
+
+
 def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
     """MMEngine's own are those of a config without any."""
     cfg = own_config(root, tmp_path)
