@@ -19,16 +19,18 @@ LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
+SPLITS, BANK = ('train', 'val', 'test'), 'bank_dataloader'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
 # Raw by train ids: road, building, sky, person, car, and none.
 RAW_IDS = {0: 7, 2: 11, 10: 23, 11: 24, 13: 26, 255: 0}
+COLOURS = np.random.default_rng(0).integers(0, 200, (256, 3))
 
 
 def draw_scene(rng):
     """An image of tiles, (H, W, 3), and their train ids, (H, W); uint8."""
     ids = rng.choice(list(RAW_IDS), (4, 8)).astype(np.uint8)
     ids = ids.repeat(SIZE[0] // 4, axis=0).repeat(SIZE[1] // 8, axis=1)
-    image = rng.integers(0, 200, (256, 3))[ids] + rng.integers(0, 50, 3)
+    image = COLOURS[ids] + rng.integers(0, 50, 3)
     return image.astype(np.uint8), ids
 
 
@@ -52,6 +54,30 @@ def write_tree(root, **counts):
                 assert cv2.imwrite(str(path), pixels)
 
 
+def shrink(cfg, root, work_dir, crop, steps=None, **options):
+    """Let a config read ``root``, by a small ViT of patches of 8 pixels.
+
+    Args:
+        cfg (Config): Changed in place.
+        root (Path): Of its data sets.
+        work_dir (Path): Of its runs.
+        crop (tuple[int, int]): Of images.
+        steps (dict, optional): What transforms have that have such keys.
+        **options: Further overrides, by dotted keys.
+    """
+    cfg.model.backbone.update(arch=dict(ARCH), patch_size=8, img_size=crop)
+    images.point_to(cfg, root)
+    steps = dict(crop_size=crop) | (steps or {})
+    loaders = [cfg.get(f'{split}_dataloader') for split in SPLITS]
+    for loader in filter(None, [*loaders, cfg.test_cfg.get(BANK)]):
+        for step in loader.dataset.pipeline:
+            step.update({key: steps[key] for key in steps.keys() & {*step}})
+    usual = {'work_dir': str(work_dir), 'log_level': 'WARNING'}
+    cfg.merge_from_dict(usual | options)
+    leave_out_hooks(cfg)
+    return cfg
+
+
 def small_config(name, root, work_dir, **options):
     """A config of ``configs/segmentation`` at the size of the drawn images.
 
@@ -60,14 +86,9 @@ def small_config(name, root, work_dir, **options):
     cfg = Config.fromfile(CONFIGS / name)
     width, crop = ARCH['embed_dims'], (64, 64)
     backbone = cfg.model.backbone
-    backbone.update(arch=dict(ARCH), patch_size=8, img_size=crop)
     del backbone.init_cfg
     if 'frozen_stages' in backbone:
         backbone.frozen_stages = 3
-    if 'out_indices' in backbone:
-        backbone.arch.num_layers = 4
-        backbone.out_indices = [0, 1, 2, 3]
-        cfg.model.neck.update(in_channels=width, patch_size=8)
     for head in (cfg.model.decode_head, cfg.model.get('auxiliary_head')):
         if head is not None:
             many = isinstance(head.in_channels, list)
@@ -78,22 +99,13 @@ def small_config(name, root, work_dir, **options):
                 head.update(embed_dims=width, num_heads=2)
     cfg.model.data_preprocessor.size = crop
     cfg.model.test_cfg.update(crop_size=crop, stride=(48, 48))
-    images.point_to(cfg, root)
-    small = dict(scale=SIZE[::-1], ratio_range=(0.8, 1.25), crop_size=crop)
-    for split in ('train', 'val', 'test'):
-        for transform in cfg[f'{split}_dataloader'].dataset.pipeline:
-            for key in small.keys() & set(transform):
-                transform[key] = small[key]
-    cfg.merge_from_dict(
-        {
-            'work_dir': str(work_dir),
-            'default_hooks.logger.interval': 5,
-            'log_level': 'WARNING',
-        }
-        | options
-    )
-    leave_out_hooks(cfg)
-    return cfg
+    if 'out_indices' in backbone:
+        backbone.out_indices = [0, 1, 2, 3]
+        cfg.model.neck.update(in_channels=width, patch_size=8)
+        options = {'model.backbone.arch.num_layers': 4} | options
+    small = dict(scale=SIZE[::-1], ratio_range=(0.8, 1.25))
+    options = {'default_hooks.logger.interval': 5} | options
+    return shrink(cfg, root, work_dir, crop, small, **options)
 
 
 def run(name, root, work_dir, epochs=1, **options):

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Frozen dense protocols through the real configs, on small real layouts."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 import pytest
@@ -9,11 +11,10 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from mmpretrain.models import VisionTransformer
 
-from mmmoca.engine.config import leave_out_hooks
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.segmentation_check import check_segmentation
 
-from ..helpers.cityscapes import ARCH, CONFIGS, run
+from ..helpers.cityscapes import ARCH, CONFIGS, run, shrink, write_tree
 from ..helpers.distributed import run_processes
 
 SIZE = (64, 64)
@@ -49,25 +50,11 @@ def scene(rng):
 def in_context(data, root, weights, work_dir, **options):
     """The config of a data set, for small images in its own layout."""
     cfg = Config.fromfile(CONFIGS / f'incontext_vit-b16_{data}-512x512.py')
-    backbone = cfg.model.backbone
-    backbone.update(arch=dict(ARCH), patch_size=8, img_size=SIZE)
-    bank = cfg.test_cfg.bank_dataloader
-    for part in (bank, cfg.test_dataloader):
-        part.update(num_workers=0, persistent_workers=False)
-        part.dataset.data_root = str(root)
-        for step in part.dataset.pipeline:
-            step.update({k: SIZE for k in ('scale', 'crop_size') if k in step})
-    bank.batch_size = 3
-    defaults = dict(
-        work_dir=str(work_dir),
-        load_from=str(weights),
-        log_level='WARNING',
-        experiment_name=work_dir.name,
-    )
+    cfg.test_cfg.bank_dataloader.batch_size = 3
     small = {'test_cfg.bank_size': 400, 'test_cfg.allow_missing': True}
-    cfg.merge_from_dict(defaults | small | options)
-    leave_out_hooks(cfg)
-    return cfg
+    small |= dict(load_from=str(weights), experiment_name=work_dir.name)
+    steps = dict(scale=SIZE)
+    return shrink(cfg, root, work_dir, SIZE, steps, **small | options)
 
 
 def write(folder, name, pixels):
@@ -106,25 +93,6 @@ def miou_of(cfg):
     return Runner.from_cfg(cfg).test()
 
 
-def cityscapes(root):
-    rng = np.random.default_rng(0)
-    for split, count in (('train', 6), ('val', 2)):
-        for index in range(count):
-            image, ids = scene(rng)
-            name = f'aachen_{index:06d}_000019'
-            folder = root / 'leftImg8bit' / split / 'aachen'
-            write(folder, f'{name}_leftImg8bit.png', image)
-            folder = root / 'gtFine' / split / 'aachen'
-            write(folder, f'{name}_gtFine_labelTrainIds.png', ids)
-
-
-@pytest.fixture(scope='module')
-def streets(tmp_path_factory):
-    root = tmp_path_factory.mktemp('tiles')
-    cityscapes(root)
-    return root
-
-
 @pytest.mark.parametrize('layout', [ade20k, voc12aug])
 def test_in_context_segmentation(layout, weights, tmp_path):
     root = tmp_path / 'data'
@@ -147,21 +115,50 @@ def test_in_context_on_two_processes(streets, weights, tmp_path):
         assert found == expected
 
 
+def of_no_memory(cfg, monkeypatch):
+    monkeypatch.setattr('os.sysconf', lambda name: 316)  # 0.1 MB
+
+
+def masks_before_the_size(cfg, _):
+    pipeline = cfg.test_dataloader.dataset.pipeline
+    pipeline[1:3] = pipeline[2:0:-1]
+
+
+def masks_of_the_whole(cfg, _):
+    pipeline = cfg.test_cfg.bank_dataloader.dataset.pipeline
+    pipeline[2:5] = [pipeline[3], pipeline[4], pipeline[2]]
+
+
+def of_several_sets(cfg, _):
+    """Their images have the same numbers."""
+    bank = cfg.test_cfg.bank_dataloader
+    bank.dataset = dict(type='ConcatDataset', datasets=[bank.dataset] * 2)
+
+
+POOLING = dict(type='mmpretrain.GlobalAveragePooling')
+
+
 @pytest.mark.parametrize(
-    'options, match',
+    'change, match',
     [
         ({'model.backbone.patch_size': 14}, '14'),
         ({'test_cfg.k': 0}, 'k=0'),
         ({'test_cfg.allow_missing': False}, 'pole'),
-        (
-            {'model.neck': dict(type='mmpretrain.GlobalAveragePooling')},
-            'featmap',
-        ),
+        ({'model.neck': POOLING}, 'featmap'),
+        (of_no_memory, 'bank_size'),
+        (masks_before_the_size, 'ori_shape'),
+        (masks_of_the_whole, 'img_shape'),
+        (of_several_sets, 'ConcatDataset'),
     ],
 )
-def test_what_cannot_be_segmented(options, match, streets, weights, tmp_path):
+def test_what_cannot_be_segmented(
+    change, match, streets, tmp_path, monkeypatch
+):
+    options = change if isinstance(change, dict) else {}
     cfg = in_context('cityscapes', streets, None, tmp_path, **options)
     cfg.load_from = None
+    if callable(change):
+        change(cfg, monkeypatch)
     with pytest.raises(ValueError, match=match):
         Runner.from_cfg(cfg).test()
 
@@ -169,9 +166,10 @@ def test_what_cannot_be_segmented(options, match, streets, weights, tmp_path):
 @pytest.mark.parametrize('stage', ['train', 'val'])
 def test_foreign_labels_are_named(stage, weights, tmp_path):
     """Before the run in some masks, and in any of them when it is read."""
-    cityscapes(tmp_path / 'data')
+    write_tree(tmp_path / 'data', train=2, val=2)
     cfg = in_context('cityscapes', tmp_path / 'data', weights, tmp_path / 'w')
-    path = next((tmp_path / 'data' / 'gtFine' / stage).glob('*/*1_*.png'))
+    masks = tmp_path / 'data' / 'gtFine' / stage
+    path = next(masks.glob('*/*1_*TrainIds.png'))
     assert cv2.imwrite(str(path), np.full((64, 128), 19, np.uint8))
     with pytest.raises(ValueError, match='000001_.* 19'):
         ConsoleRunner.from_cfg(cfg).test()
@@ -181,36 +179,11 @@ def test_foreign_labels_are_named(stage, weights, tmp_path):
 
 
 @pytest.mark.slow
-def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
-    cfg = in_context('cityscapes', streets, weights, tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr('os.sysconf', lambda name: 316)  # 0.1 MB
-        with pytest.raises(ValueError, match='bank_size'):
-            Runner.from_cfg(cfg).test()
-    cfg.experiment_name += '2'
-    pipeline = cfg.test_dataloader.dataset.pipeline
-    pipeline[1:3] = pipeline[2:0:-1]
-    with pytest.raises(ValueError, match='ori_shape'):
-        Runner.from_cfg(cfg).test()
-    cfg.experiment_name += '3'
-    pipeline = cfg.test_cfg.bank_dataloader.dataset.pipeline
-    pipeline[2:5] = [pipeline[3], pipeline[4], pipeline[2]]
-    with pytest.raises(ValueError, match='img_shape'):
-        Runner.from_cfg(cfg).test()
-    cfg.experiment_name += '4'
-    bank = cfg.test_cfg.bank_dataloader
-    # Their images have the same numbers.
-    bank.dataset = dict(type='ConcatDataset', datasets=[bank.dataset] * 2)
-    with pytest.raises(ValueError, match='ConcatDataset'):
-        Runner.from_cfg(cfg).test()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     'layout, variant',
     [
         (ade20k, 'ade20k-512x512_dinov2'),
-        (cityscapes, 'cityscapes-512x512'),
+        (partial(write_tree, train=3, val=1), 'cityscapes-512x512'),
     ],
 )
 def test_linear_segmentation(layout, variant, weights, tmp_path):
@@ -258,34 +231,21 @@ def test_depth(weights, tmp_path):
             folder = tmp_path / 'annotations' / split
             write(folder, f'{name}.png', millimetres)
     cfg = Config.fromfile(DEPTH)
-    backbone = cfg.model.backbone
-    backbone.update(arch=dict(ARCH), patch_size=8, img_size=(40, 48))
-    backbone.update(frozen_stages=3)
-    backbone.init_cfg.checkpoint = f'mmmoca-teacher://{weights}'
+    cfg.model.backbone.frozen_stages = 3
+    cfg.model.backbone.init_cfg.checkpoint = f'mmmoca-teacher://{weights}'
     cfg.model.decode_head.in_channels = ARCH['embed_dims']
-    cfg.model.data_preprocessor.size = (40, 48)
+    cfg.model.data_preprocessor.size = crop = (40, 48)
     cfg.model.test_cfg.update(crop_size=(48, 64), stride=(48, 64))
-    for split in ('train', 'val', 'test'):
-        loader = cfg[f'{split}_dataloader']
-        loader.update(num_workers=0, persistent_workers=False)
-        loader.dataset.data_root = str(tmp_path)
-        for step in loader.dataset.pipeline:
-            if 'crop_size' in step:
-                step.crop_size = (40, 48)
     # Eigen's crop is one of 480 x 640 pixels.
     cfg.val_evaluator.crop_type = cfg.test_evaluator.crop_type = None
-    cfg.merge_from_dict(
-        {
-            'work_dir': str(tmp_path / 'work'),
-            'log_level': 'WARNING',
-            'train_cfg.max_iters': 160,
-            'train_cfg.val_interval': 80,
-            'default_hooks.checkpoint.interval': 160,
-            'param_scheduler.0.end': 10,
-            'optim_wrapper.optimizer.lr': 0.05,
-        }
-    )
-    leave_out_hooks(cfg)
+    options = {
+        'train_cfg.max_iters': 160,
+        'train_cfg.val_interval': 80,
+        'default_hooks.checkpoint.interval': 160,
+        'param_scheduler.0.end': 10,
+        'optim_wrapper.optimizer.lr': 0.05,
+    }
+    shrink(cfg, tmp_path, tmp_path / 'work', crop, **options)
     check_segmentation(cfg, ['train', 'val'])
     runner = Runner.from_cfg(cfg)
     runner.train()
