@@ -109,6 +109,7 @@ def test_readmes_say_what_the_metafiles_say(folder):
     assert not rows
 
 
+@pytest.mark.slow
 def test_models_that_mmpretrain_lists():
     wanted = models('', 'classification', 'demo')
     assert set(list_models()) >= {model['Name'] for model in wanted}

@@ -52,6 +52,7 @@ def encoder(root, run):
     return mmmoca.load(root / 'run.pth', device='cpu')
 
 
+@pytest.mark.slow
 def test_features_are_those_of_k_nn(root, run, encoder):
     cfg, model = run
     source = dict(cfg.test_dataloader.dataset, data_root=str(root))

@@ -105,6 +105,7 @@ def test_wrong_settings(root, tmp_path, monkeypatch, settings, error, key):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     loss = mock.Mock(side_effect=RuntimeError('of a GPU'))
     monkeypatch.setattr('mmmoca.models.MOCA.loss', loss)
@@ -114,6 +115,7 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_caller_as_it_was(root, tmp_path, monkeypatch):
     loss = MOCA.loss
 

@@ -414,6 +414,7 @@ def test_starts_of_pretraining(source, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_what_lies_beside_the_weights(tmp_path):
     """Heads and normalisation, which no tensor tells."""
     sizes = SIZES | dict(num_attention_heads=8, layer_norm_eps=1e-6)

@@ -194,6 +194,7 @@ def read_of(root, workers, done=0):
     ]
 
 
+@pytest.mark.slow
 def test_mixed_depth_with_workers_and_a_resume(tmp_path):
     """The images in the place of others, too, are those of any workers."""
     for index in range(10):

@@ -139,6 +139,7 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
     assert len(ImageFolder(str(classes), **bad)) == 60
 
 
+@pytest.mark.slow
 def test_an_image_takes_some_dozen_bytes(monkeypatch):
     def files(folder, *_):
         for i in reversed(range(200)):

@@ -36,6 +36,7 @@ def order(size, ranks=1, skip=0, epoch=0, count=None, **options):
     return [sample for step in zip(*parts, strict=True) for sample in step]
 
 
+@pytest.mark.slow
 @given(
     size=st.integers(1, 50),
     ranks=st.integers(1, 5),

@@ -86,6 +86,7 @@ def test_other_views_begin_anew(images, tmp_path):
     assert score < first.message_hub.get_info('best_score')  # of easier views
 
 
+@pytest.mark.slow
 def test_what_a_validation_measures_by(images, tmp_path):
     """Beside k-NN, the agreement has the views of the training."""
     fewer = tmp_path / 'fewer'
@@ -127,6 +128,7 @@ def test_takes_each_image_of_a_wrapper_once(images):
     assert views_loader(cfg.train_dataloader) == plain
 
 
+@pytest.mark.slow
 def test_takes_images_of_all_sets(images):
     """They are numbered through, and their views are their own."""
     cfg = own_config(images)

@@ -353,6 +353,7 @@ def test_settings_stand_together(tmp_path):
     assert read_run(child, ['classes=a,b']).model.head.num_classes == 2
 
 
+@pytest.mark.slow
 def test_parts_of_a_data_set_keep_their_roots(tmp_path):
     """Settings of files give way to them, options are refused."""
     own = tmp_path / 'own.py'
@@ -445,6 +446,7 @@ def test_parts_have_no_file_that_an_evaluator_could_read():
     assert not [*copies(Config(cfg))]
 
 
+@pytest.mark.slow
 def test_a_pyramid_reads_other_layers(tmp_path):
     sizes = dict(embed_dims=64, num_heads=2, feedforward_channels=128)
     for depth, layers in (

@@ -96,6 +96,7 @@ def test_no_worker_outlives_a_run(root):
     stop_workers(runner)
 
 
+@pytest.mark.slow
 def test_a_run_after_a_refused_one_of_its_name(root):
     """As when both start within a second, which is a part of the name."""
     kind = dict(experiment_name='same')
@@ -148,6 +149,7 @@ def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
     assert ('Traceback' in terminal.getvalue()) == shown
 
 
+@pytest.mark.slow
 def test_layers_behind_frozen_ones_learn_when_they_recompute(root):
     """MMEngine's key alone gives them no gradients."""
     options = {'train_cfg.max_iters': 2, 'model.backbone.frozen_stages': 1}

@@ -112,6 +112,7 @@ def test_hooks_and_mode(root, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     """Baselines are measured once, before the first step or its resume."""
     seeds, flip = dict(type='mmmoca.SeedTransforms'), dict(type='RandomFlip')

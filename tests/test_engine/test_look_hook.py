@@ -56,6 +56,7 @@ def test_the_log_has_all_and_the_console_what_is_odd(place):
         assert text in log
 
 
+@pytest.mark.slow
 def test_runs_that_do_not_look(place):
     for text in train(place, '--cfg-options', 'look=None'):
         assert 'transparency' not in text and '60 x 80' not in text

@@ -84,6 +84,7 @@ def test_a_run_goes_on_in_the_same_steps(root, first_epoch, name, count):
         train(root, name, **by_epochs(2) | options)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
     """Wherever they lie, however they are wrapped."""
     moved = shutil.copytree(root / 'train', tmp_path / 'moved' / 'train')

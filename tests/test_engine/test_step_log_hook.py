@@ -88,6 +88,7 @@ def test_same_numbers_as_without(trained, root):
     assert scalars(with_hook, 'train/momentum') == pytest.approx(momenta)
 
 
+@pytest.mark.slow
 def test_a_collapse_is_said_once(root):
     runner = build(root, 'collapse')
     parse_losses = runner.model.parse_losses
@@ -113,6 +114,7 @@ def test_a_collapse_is_said_once(root):
     assert resumed._highest_information == 1
 
 
+@pytest.mark.slow
 def test_non_finite_step_stops_the_run(root):
     runner = build(root, 'poisoned')
 

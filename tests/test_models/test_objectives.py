@@ -130,6 +130,7 @@ def test_tf32_is_scoped(chosen):
         matmul.fp32_precision = before
 
 
+@pytest.mark.slow
 def test_operator_of_tf32():
     factors = torch.randn(5, 7), torch.randn(7, 3)
     torch.testing.assert_close(tf32_mm(*factors), factors[0] @ factors[1])

@@ -29,6 +29,7 @@ def test_work_starts_with_a_check_of_the_installation(tmp_path):
         assert 'needs torch>=2.6 (not installed), mmengine' in end
 
 
+@pytest.mark.slow
 def test_one_command_has_all_tools(monkeypatch, capsys):
     def printed(*line):
         monkeypatch.setattr(sys, 'argv', ['mmmoca', *line])

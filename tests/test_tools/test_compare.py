@@ -110,6 +110,7 @@ def one_channel(images, **_):
     return Embeddings(avg=torch.stack(rows))
 
 
+@pytest.mark.slow
 def test_images_without_labels(tool, files, tmp_path):
     """The views change colours, and depend on the seed alone."""
     for number in range(30):
@@ -322,6 +323,7 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     assert 'read: 2' in table and '- val: 1 images are among' in table
 
 
+@pytest.mark.slow
 def test_an_earlier_table_is_kept(compare, tmp_path):
     names, tables = ['{}/mmmoca.pth', '{}/mmmoca.pth:cls'], {}
     for number, name in enumerate(names, 1):
@@ -348,6 +350,7 @@ def test_one_line_where_features_cannot_be_made(
     assert re.search(r'\.npy|digits', capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
     """They came and went without a change, as on a disk that is far."""
     found, read = [], Images.prepare

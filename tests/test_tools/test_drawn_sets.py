@@ -54,6 +54,7 @@ def test_images_that_cannot_be_written_are_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_textures(tmp_path):
     tool = load_tool('drawn_sets/make_textures')
     counts = {'train': 125, 'val': 30}
@@ -82,6 +83,7 @@ def test_textures(tmp_path):
         assert max(number.values()) - min(number.values()) == 1
 
 
+@pytest.mark.slow
 def test_digits(tmp_path):
     out = tmp_path / 'deep' / 'digits'
     run_tool('tools/drawn_sets/make_digits.py', out, '--size', 8)
