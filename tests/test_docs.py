@@ -19,7 +19,7 @@ from mmmoca.registry import HOOKS, MODELS
 from .helpers.builders import MOCA_SIZE, build_moca, random_views
 from .helpers.images import write_images
 from .helpers.runs import NO_VALIDATION, demo_runner
-from .helpers.tools import ROOT, run_tool
+from .helpers.tools import ROOT, run_tool, snippets
 
 # A quick one has the name of the config of one's own images.
 CONFIG = f"""
@@ -54,12 +54,6 @@ FOLDERS = (
 KEPT = dict(
     dist_train=(1,), dist_test=(2,), slurm_train=(0, 1, 3), slurm_test=(0, 1)
 )
-
-
-def snippets(file, language):
-    """The code blocks of a file that are in this language."""
-    blocks = rf'```{language}\n(.*?)```'
-    return re.findall(blocks, (ROOT / file).read_text(), re.S)
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The protocols' classifiers by scikit-learn, to compare ours with."""
+"""The protocols by scikit-learn, NumPy and sets, to compare ours with."""
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from torch.nn.functional import normalize
 
 
 def knn_judge(feats, labels, k, temperature=0.07):
@@ -31,3 +32,20 @@ def centre(feats):
     """Each row (..., D) minus its mean, at unit length."""
     feats = feats - feats.mean(-1, keepdims=True)
     return feats / np.linalg.norm(feats, axis=-1, keepdims=True)
+
+
+def agreement_judge(views, k):
+    """Jaccard index of the k neighbours of each image in two views (N, D)."""
+    near = []
+    for view in views:
+        view = normalize(view.double())
+        sims = (view @ view.T).fill_diagonal_(-2)
+        near.append([{*row} for row in sims.topk(k).indices.tolist()])
+    return [len(a & b) / len(a | b) for a, b in zip(*near)]
+
+
+def rank_judge(feats):
+    """Effective rank of features (N, D)."""
+    values = np.linalg.svd(feats, compute_uv=False)
+    shares = values / values.sum()
+    return np.exp(-(shares * np.log(shares)).sum())

@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -89,6 +90,12 @@ def install_configs(monkeypatch, folder):
         (package / '.mim' / name).symlink_to(ROOT / name)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
+
+
+def snippets(file, language):
+    """The code blocks of a page that are in this language."""
+    blocks = rf'```{language}\n(.*?)```'
+    return re.findall(blocks, (ROOT / file).read_text(), re.S)
 
 
 def contents(root):

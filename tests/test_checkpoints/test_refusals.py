@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Files that are refused, by errors that name what does not fit."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,15 @@ def of_grid(size, **backbone):
     initialise(content, 'teacher.', **backbone)
 
 
+def written(content, **options):
+    """The bytes of a file."""
+    torch.save(content, file := io.BytesIO(), **options)
+    return file.getvalue()
+
+
+LEGACY = dict(_use_new_zipfile_serialization=False)
+MOST = written(files.checkpoint('moca')[0], **LEGACY)[:-100]
+EMPTY, PAGE = b'PK\5\6' + bytes(18), b'<html>Not found</html>'
 LOST = 'blocks.0.attn.q_norm.weight'
 REFUSALS = [
     ('conv1.weight', lambda: find(ResNet(18).state_dict())),
@@ -152,6 +162,12 @@ REFUSALS = [
     ('s3://no', lambda: initialise({}, file='s3://no/a.pth')),
     ('is truncated', lambda: read(b'PK\x03\x04 no archive', 'a.pth')),
     ('is truncated', lambda: read(b'{}', 'a.safetensors')),
+    ('most.pth', lambda: read(MOST, 'most.pth')),
+    ('empty.pth', lambda: read(EMPTY, 'empty.pth')),
+    ('page.pth', lambda: read(PAGE, 'page.pth')),
+    ('page.safetensors', lambda: read(PAGE, 'page.safetensors')),
+    ('list.pth', lambda: read(written([EXTRA]), 'list.pth')),
+    ('none.pth', lambda: read_checkpoint('none.pth')),
     ('none.pth', lambda: initialise({}, file='none.pth')),
     ('--img-size 48 48', lambda: of_grid((32, 72), img_size=(48, 48))),
     (

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The full-size configs: parameters, rates and classes by the formulas."""
 
-import re
-
 import pytest
 import torch
 from mmengine.config import Config
@@ -12,7 +10,7 @@ from mmengine.registry import HOOKS, MODELS
 from mmmoca.engine.config import read_run
 
 from ..helpers.shapes import CONFIGS
-from ..helpers.tools import ROOT, install_configs
+from ..helpers.tools import install_configs, snippets
 
 pytestmark = pytest.mark.ops
 
@@ -34,12 +32,6 @@ def small(path):
     pyramid.in_channels = 192
     maps.in_channels = [192] * len(maps.in_channels)
     return cfg
-
-
-def snippets():
-    """The configs that docs/guides/detect.md shows."""
-    text = (ROOT / 'docs' / 'guides' / 'detect.md').read_text()
-    return re.findall(r'```python\n(.*?)```', text, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +92,7 @@ def test_other_patches(tmp_path, monkeypatch, size):
     if size == 14:  # the docs' example
         install_configs(monkeypatch, tmp_path)
         path = tmp_path / 'mine.py'
-        path.write_text(snippets()[2])
+        path.write_text(snippets('docs/guides/detect.md', 'python')[2])
     cfg = small(path)
     cfg.model.backbone.patch_size = size
     model = MODELS.build(cfg.model).eval()
@@ -127,10 +119,10 @@ def test_own_classes(tmp_path, monkeypatch):
     """The docs' config inherits ours by the name of the package."""
     install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
-    path.write_text(snippets()[0])
+    path.write_text(snippets('docs/guides/detect.md', 'python')[0])
     cfg = read_run(path)
     assert set(class_counts(build(cfg)).values()) == {2}
-    path.write_text(snippets()[1])
+    path.write_text(snippets('docs/guides/detect.md', 'python')[1])
     cfg = Config.fromfile(path)
     assert set(class_counts(build(cfg)).values()) == {7}
     for name in ('checkpoint_fit', 'step_log', 'num_class_check'):

@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 from mmengine.registry import RUNNERS
-from torch.nn.functional import normalize
 
 from mmmoca.engine.resume_check import validation_digest
 from mmmoca.engine.training import run
@@ -14,6 +13,7 @@ from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import raw_pixels
 from mmmoca.registry import DATASETS
 from tests.helpers.images import write_images
+from tests.helpers.judges import agreement_judge
 from tests.helpers.runs import own_config
 
 LOGGED = 'val/agreement/{}'
@@ -30,16 +30,6 @@ def images(tmp_path_factory):
     root = tmp_path_factory.mktemp('agreement')
     write_images(root)
     return root
-
-
-def agreement_of(views, k):
-    """Mean Jaccard index of neighbours, by sets."""
-    near = []
-    for view in views:
-        sims = (normalize(view) @ normalize(view).T).fill_diagonal_(-2)
-        near.append([{*row} for row in sims.topk(k).indices.tolist()])
-    shares = [len(a & b) / len(a | b) for a, b in zip(*near)]
-    return 100 * sum(shares) / len(shares)
 
 
 @pytest.mark.slow
@@ -60,7 +50,8 @@ def test_without_labels(images, tmp_path):
     views = [prepare(batch)['inputs'] for batch in loop.dataloader]
     pixels = [torch.cat([*map(raw_pixels, parts)]) for parts in zip(*views)]
     assert len(pixels[0]) == len(runner.train_dataloader.dataset)
-    expected = agreement_of(pixels, len(pixels[0]) // 10)
+    shares = agreement_judge(pixels, len(pixels[0]) // 10)
+    expected = 100 * sum(shares) / len(shares)
     assert found['raw_pixels'] == [pytest.approx(expected)]
 
 

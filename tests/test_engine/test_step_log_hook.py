@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from mmengine.hooks import Hook
@@ -9,6 +8,7 @@ from mmengine.hooks import Hook
 from mmmoca.engine import NonFiniteLossError, StepLogHook
 from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
 
+from ..helpers.judges import rank_judge
 from ..helpers.runs import NO_VALIDATION, demo_runner, scalars
 
 
@@ -40,9 +40,7 @@ def trained(root):
 
     def note(views):
         tokens = encode(views)
-        values = np.linalg.svd(tokens.mean(1).numpy(), compute_uv=False)
-        p = values / values.sum()
-        ranks.append(np.exp(-(p * np.log(p)).sum()))
+        ranks.append(rank_judge(tokens.mean(1).numpy()))
         return tokens
 
     runner.model.encode_teacher = note

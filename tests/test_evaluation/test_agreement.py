@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from mmmoca.evaluation import neighbour_agreement
 from mmmoca.evaluation.features import FeatureShard
+from tests.helpers.judges import agreement_judge
 
 COUNT, K = 61, 4
 
@@ -25,12 +26,7 @@ def measure(rows):
 
 
 def expected():
-    views = _views().double().chunk(2, dim=1)
-    near = []
-    for view in views:
-        sims = (view @ view.T).fill_diagonal_(-2)
-        near.append([{*row} for row in sims.topk(K).indices.tolist()])
-    return [len(a & b) / len(a | b) for a, b in zip(*near)]
+    return agreement_judge(_views().chunk(2, dim=1), K)
 
 
 def test_is_the_mean_jaccard_index():

@@ -10,6 +10,7 @@ from mmmoca.evaluation.metrics import mean_iou
 from mmmoca.evaluation.protocols.in_context import in_context_masks
 from mmmoca.evaluation.protocols.linear_seg import linear_masks
 from mmmoca.evaluation.rank_me import rank_me
+from tests.helpers.judges import rank_judge
 
 
 def scenes(count, seed):
@@ -50,16 +51,12 @@ def test_masks_are_found():
     # Borders of cells are uncertain: bilinear.
     learnt = linear_masks(train, val, steps=400)
     assert mean_iou(learnt, val[1]) > 75
-    swapped = train[0].flip(1), train[1]
-    assert mean_iou(linear_masks(swapped, val, 400), val[1]) < 60
 
 
 def test_rank_me():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 12)) * np.linspace(0.1, 3, 12)
-    values = np.linalg.svd(x, compute_uv=False)
-    p = values / values.sum()
-    expected = np.exp(-(p * np.log(p)).sum())
+    expected = rank_judge(x)
     assert rank_me(torch.from_numpy(x)) == pytest.approx(expected, rel=1e-4)
     assert rank_me(torch.ones(30, 8)) == pytest.approx(1, abs=1e-3)
     assert rank_me(torch.eye(6)) == pytest.approx(6, rel=1e-5)
