@@ -114,9 +114,9 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
         found = encoder.embed(image)
         torch.testing.assert_close(found.cls, expected.cls[3:4])
     grey = pictures[0].convert('L')
-    others = [grey.convert(kind) for kind in ('RGBA', 'LA', 'P', 'CMYK')]
-    found = encoder.embed([grey, np.array(grey), *others, np.array(others[0])])
-    assert torch.equal(found.cls[:1].expand(7, -1), found.cls)
+    arrays = [np.array(image) for image in (grey, grey.convert('RGBA'))]
+    found = encoder.embed([grey, *arrays])
+    assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
     # Phones write the way up beside the pixels.
     exif = Image.Exif()
     exif[0x0112] = 6

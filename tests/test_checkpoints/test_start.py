@@ -3,7 +3,6 @@
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from ..helpers import checkpoint_files as files
 from ..helpers.builders import build_moca
@@ -24,10 +23,9 @@ def moca(**changes):
 def start(tmp_path):
     """Start a model from what a file holds, as a run; what is said of it."""
 
-    def load(model, content, suffix='pth'):
-        path = tmp_path / f'start.{suffix}'
-        write = save_file if suffix == 'safetensors' else torch.save
-        write(content, path)
+    def load(model, content):
+        path = tmp_path / 'start.pth'
+        torch.save(content, path)
         lines = files.load_as_a_run(model, f'mmmoca-start://{path}')
         return lines[0], ' '.join(lines[1:])
 

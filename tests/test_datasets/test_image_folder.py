@@ -110,10 +110,9 @@ def test_folders_without_a_number(tmp_path, monkeypatch):
     assert len(ImageFolder(str(tmp_path), with_label=False)) == 3
 
 
-@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
-def test_list_of_images(classes, encoding):
+def test_list_of_images(classes):
     lines = 'dog/b.JPG 4\n\ncat/a.JPEG 2\n'
-    (classes / 'list.txt').write_text(lines, encoding)
+    (classes / 'list.txt').write_text(lines, 'utf-16')
     dataset = ImageFolder(str(classes), ann_file='list.txt')
     assert names(dataset, classes) == ['dog/b.JPG', 'cat/a.JPEG']
     assert dataset.get_gt_labels().tolist() == [4, 2]

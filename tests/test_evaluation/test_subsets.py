@@ -12,14 +12,13 @@ IMAGES = {
 }
 
 
-@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
-def test_public_format(tmp_path, encoding):
+def test_public_format(tmp_path):
     for name in ('n01/n01_1.JPEG', 'n02/n02_44_x.JPEG', 'cats/deep/1.png'):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     path = tmp_path / 'list.txt'
     lines = 'n02_44_x.JPEG\n\ncats/deep/1.png\r\n n01_1.JPEG\n'
-    path.write_text(lines, encoding)
+    path.write_text(lines, 'utf-16')
     found = read_subset(str(path), str(tmp_path), ('cats', 'n01', 'n02'))
     assert list(found.items()) == [
         ('n02/n02_44_x.JPEG', 2),
