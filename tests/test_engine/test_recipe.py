@@ -269,7 +269,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     cfg.load_from = f'mmmoca-start://{file}'
     before = cfg.to_dict()
     # A device that lags behind counts: a step of two batches, then others.
-    lags = iter((0.6, 0.6, *[0.1] * 6))  # of a first step and three others
+    lags = iter((0.3, 0.3, *[0.1] * 6))  # of a first step and three others
     monkeypatch.setattr(
         'mmmoca.engine.dry_run.wait_for_device',
         lambda: time.sleep(next(lags)),
@@ -279,7 +279,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     first, step = (
         float(report[k].split()[0]) for k in ('the first step', 'a step')
     )
-    assert first >= 1.2 and step >= 0.2
+    assert first >= 0.6 and step >= 0.2
     assert cfg.to_dict() == before and [*tmp_path.iterdir()] == [file]
     assert 'start.pth' in report['starts from']
     assert report['images'] == '58'

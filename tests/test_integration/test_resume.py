@@ -134,11 +134,9 @@ def test_two_ranks(root):
     assert torch.equal(alone[1][pointer], whole[1][pointer])
 
 
-@pytest.mark.parametrize(
-    'name', ['linear_vit-b16_100e_in1k.py', 'finetune_vit-b16_100e_in1k.py']
-)
-def test_classifiers(tmp_path, name):
+def test_fine_tuning(tmp_path):
     """Mixup, cutmix, drop path and augmentation, from a folder alone."""
+    name = 'finetune_vit-b16_100e_in1k.py'
     root = write_digits(tmp_path / 'digits', 100)
     save_pretraining(root / 'moca.pth')
     options = {

@@ -60,7 +60,7 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
     train = '-X', 'importtime', TOOLS / 'train.py', 'moca_vit-b16_own-images'
-    for option in ('data_root=none', 'epochs=0', 'model.backbon.arch=b'):
+    for option in ('data_root=none', 'model.backbon.arch=b'):
         run = python(*train, '--cfg-options', option, cwd=tmp_path)
         assert run.returncode == 2 and option[:9] in run.stderr
         assert not re.search(r'\| +torch$', run.stderr, re.M)

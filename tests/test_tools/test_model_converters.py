@@ -147,7 +147,7 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', CASES[1:3])
 def test_the_full_released_model(convert, tmp_path, capsys, name):
     """Every tensor of the model that test_golden compares with theirs."""
     case = Case(name)
