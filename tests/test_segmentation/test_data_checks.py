@@ -156,6 +156,7 @@ SOME = NO_ZERO | dict(
     [
         (mask(0, 1, 255), {}),
         (mask(0, 1, dtype=bool), {}),
+        (mask(0, 1, dtype=np.uint16), {}),
         (mask(0, 1, 2), NO_ZERO),
         (mask(0, 255), NO_ZERO),
         (mask(0, 7, 150), SOME),

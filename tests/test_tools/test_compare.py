@@ -7,7 +7,6 @@ import re
 import shutil
 from argparse import ArgumentTypeError
 from pathlib import Path
-from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -28,7 +27,6 @@ from mmmoca.apis.encoder import Encoder
 from mmmoca.apis.features import Embeddings
 from mmmoca.apis.images import Images
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.datasets.masks import read_mask
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
 
@@ -42,7 +40,7 @@ from ..helpers.checkpoint_files import (
     with_prefix,
 )
 from ..helpers.images import CONFIGS
-from ..helpers.judges import centre, knn_judge, low_shot_judge
+from ..helpers.judges import centre, knn_judge, low_shot_judge, rank_judge
 from ..helpers.tools import contents, load_tool
 
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
@@ -180,11 +178,8 @@ def test_equals_sklearn(
         # Of 50 images one may lie between two classes.
         assert found['top1'] == pytest.approx(accuracies, abs=2.01)
 
-    values = np.linalg.svd(_features(files, name, 'val')[0].avg)[1]
-    shares = values / values.sum()
-    assert results[row]['rank_me'] == pytest.approx(
-        np.exp(-(shares * np.log(shares)).sum()), rel=1e-3
-    )
+    expected = rank_judge(_features(files, name, 'val')[0].avg)
+    assert results[row]['rank_me'] == pytest.approx(expected, rel=1e-3)
 
     # Random features of digits are separable: by chance it is a tenth.
     assert results[row]['linear']['top1'] > 40
@@ -291,8 +286,12 @@ def test_bad_files_are_one_line_and_leave_nothing(
     no_norm = read_checkpoint(files / 'mmmoca.pth')
     del no_norm['state_dict']['teacher.ln1.weight']
     torch.save(no_norm, tmp_path / 'no_norm.pth')
+    cut = shutil.copytree(files / 'digits', tmp_path / 'cut')
+    for path in (cut / 'val').glob('*/*.png'):
+        path.write_bytes(path.read_bytes()[:99])
     for name, options, message in (
         ('{}/mmmoca.pth', ['--data-root', tmp_path], str(tmp_path)),
+        ('{}/mmmoca.pth', ['--data-root', cut], str(cut)),
         (f'{tmp_path}/no_norm.pth', [], 'no_norm.pth'),
         ('{}/mmmoca.pth', ['--shots', 99], '99'),
     ):
@@ -332,22 +331,6 @@ def test_an_earlier_table_is_kept(compare, tmp_path):
     compare(tmp_path, names[:1], '--protocols', 'knn')
     for name, table in tables.items():
         assert contents(tmp_path)[f'{name}.json'] == table
-
-
-@pytest.mark.parametrize('fault', ['beside', 'unreadable'])
-def test_one_line_where_features_cannot_be_made(
-    compare, files, tmp_path, monkeypatch, capsys, fault
-):
-    root = shutil.copytree(files / 'digits', tmp_path / 'digits')
-    if fault == 'beside':  # another run that makes them
-        lock = 'mmmoca.apis.embedding.FolderLock'
-        monkeypatch.setattr(lock, Mock(side_effect=RuntimeError('a.npy')))
-    else:
-        for path in (root / 'val').glob('*/*.png'):
-            path.write_bytes(path.read_bytes()[:99])
-    with pytest.raises(SystemExit):
-        compare(tmp_path, ['{}/mmmoca.pth'], '--data-root', root)
-    assert re.search(r'\.npy|digits', capsys.readouterr().err)
 
 
 @pytest.mark.slow
@@ -491,9 +474,7 @@ def test_masks_without_classes(files, shapes, tmp_path, split):
         evaluate_masks(encoder, root, tmp_path)
 
 
-@pytest.mark.parametrize(
-    'fault', ['colours', 'size', 'turn', 'damaged', 'missing']
-)
+@pytest.mark.parametrize('fault', ['turn', 'missing'])
 def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
     root = shutil.copytree(shapes, tmp_path / 'shapes')
@@ -508,31 +489,11 @@ def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     mask.save(path)
     _, masks = images_with_masks(encoder, root, 'train')
     assert 2 in np.stack(masks)
-    if fault == 'colours':
-        mask.convert('RGB').save(path)
-    elif fault == 'size':
-        mask.resize((64, 40)).save(path)
-    elif fault == 'turn':  # by half a circle, the mask perhaps not
+    if fault == 'turn':  # by half a circle, the mask perhaps not
         turned[0x0112] = 3
         Image.open(photo).resize((64, 40)).save(photo, exif=turned)
         mask.resize((64, 40)).save(path)
-    elif fault == 'damaged':
-        path.write_bytes(path.read_bytes()[:60])
     else:
         path.unlink()
     with pytest.raises((OSError, ValueError), match=r'train/3\.png'):
         images_with_masks(encoder, root, 'train')
-
-
-@pytest.mark.parametrize('label', [2, 257])
-def test_masks_of_16_bits(tmp_path, label):
-    """As a config reads them, which has 8 bits of them in the end."""
-    for name in ('image.png', 'mask.png'):
-        pixels = np.array([[0, label, 255]], np.uint16)
-        Image.fromarray(pixels).save(tmp_path / name)
-    paths = tmp_path / 'mask.png', tmp_path / 'image.png'
-    if label > 255:
-        with pytest.raises(ValueError):
-            read_mask(*paths)
-    else:
-        assert read_mask(*paths).tolist() == [[0, 2, 255]]
