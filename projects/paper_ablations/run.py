@@ -236,7 +236,7 @@ def main() -> None:
         if len(values) > 1:
             measured += f' ± {stdev(values):.1f}'
         table.append((f'`{name}`', what, measured, paper))
-    head = 'row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"
+    head = 'row', 'what', f'k-NN, seeds: {args.seeds}', "the paper's"
     print(render_table(head, table))
 
 

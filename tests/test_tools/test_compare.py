@@ -182,7 +182,7 @@ def test_equals_sklearn(
     assert results[row]['rank_me'] == pytest.approx(expected, rel=1e-3)
 
     # Random features of digits are separable: by chance it is a tenth.
-    assert results[row]['linear']['top1'] > 40
+    assert results[row]['linear']['top1'] > 25
 
 
 @pytest.mark.slow
