@@ -118,7 +118,8 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    if misshapen and (options := _arch_options(vits, record)):
+    # An encoder of fewer layers has no shape that differs.
+    if options := _arch_options(vits, record):
         raise CheckpointError(
             f'{source} has another ViT than the config: write {options}. '
             'If that ViT was trained on images of another size, change '

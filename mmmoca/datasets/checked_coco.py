@@ -65,7 +65,8 @@ class CheckedCOCO(COCO):
                 f'{self.path} has the categories '
                 f'{listed(map(show, known), 100)}, which the classes '
                 f'{listed(map(show, cat_names), 3)} do not match: write all '
-                'or some of them, in this order, as metainfo.classes'
+                'or some of them, in this order, as classes=A,B (metainfo.'
+                'classes of each data set)'
             )
         return super().get_cat_ids(cat_names=cat_names)
 

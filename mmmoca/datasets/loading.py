@@ -291,8 +291,8 @@ class LoadImage(LoadImageFromFile):
         share = self._failed / self._read
         if self._read >= 50 and share > self.max_unreadable:
             raise OSError(
-                f'{self._failed} of the {self._read} images so far could not '
-                f'be read. {error}. Replace the files, or allow it by '
+                f'{self._failed} of {self._read} reads of images have failed: '
+                f'{error}. Replace the files, or allow it by '
                 f'max_unreadable={math.ceil(100 * share) / 100} of LoadImage'
             ) from error
         self._say_once('unreadable', path, f'{error}. Skipped')

@@ -18,6 +18,7 @@ from mmmoca.datasets.look import Look
 from mmmoca.models import Mask
 
 from .hooks.look_hook import LookHook
+from .mmengine import forget_name
 from .recipe import (
     complete_recipe,
     count_micro_batches,
@@ -126,6 +127,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
             runner.train()
         except _Enough:
             runner.call_hook('after_run')
+        finally:
+            forget_name(runner)  # its folder is gone
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
     # A run of one step has no other.

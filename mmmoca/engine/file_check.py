@@ -23,7 +23,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: If a folder is none, such as a list of them.
+        ValueError: If a folder is none, such as a list of them or a file.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
@@ -44,7 +44,15 @@ def check_paths(cfg: Config, *stages: str) -> None:
             raise ValueError(f'{key}.data_root={root!r}: must be one folder')
         root = os.fspath(root)
         local = '://' not in root and not root.endswith('.tar')
-        ours = str(part.get('type')).startswith('mmmoca.')
+        kind = str(part.get('type'))
+        ours = kind.startswith('mmmoca.')
+        if kind == 'mmmoca.ImageFolder' and Path(root).expanduser().is_file():
+            raise ValueError(
+                f'{key}.data_root={root} is a file, not a folder of images: '
+                'unpack an archive, or write train_dataloader.dataset.type='
+                'mmmoca.ImageShards for tar files; a list of names is '
+                'train_dataloader.dataset.ann_file'
+            )
         if ours and local and not Path(root).expanduser().is_dir():
             known = settings_of(cfg)
             apart = stage != 'train' and 'knn_root' in known
@@ -54,8 +62,9 @@ def check_paths(cfg: Config, *stages: str) -> None:
     for root, names in missing.items():
         options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
         raise FileNotFoundError(
-            f'there is no folder {_place(root)}: name yours by '
-            f'--cfg-options {options}'
+            f'there is no folder {_place(root)}: name one by '
+            f'--cfg-options {options} (in Python mmmoca.pretrain takes '
+            'several)'
         )
 
 

@@ -99,6 +99,12 @@ def shallow():
     return VisionTransformer(arch=arch, img_size=32).state_dict()
 
 
+def shallower():
+    """Of the model's widths, so that no shape differs."""
+    state = files.mm_vit().state_dict()
+    return {n: v for n, v in state.items() if not n.startswith('layers.1.')}
+
+
 def other_channels():
     weight = torch.ones(files.DIMS, 4, 8, 8)
     state = files.mm_vit().state_dict()
@@ -149,6 +155,7 @@ REFUSALS = [
     ('ln1.bias', lambda: fit(integer('ln1.bias'))),
     ('backbone.arch=deit-t', lambda: fit(wide())),
     ('backbone.arch.num_layers=1', lambda: fit(shallow())),
+    ('backbone.arch.num_layers=1', lambda: fit(shallower())),
     ('num_classes', lambda: fit(scores(3).state_dict(), scores(4))),
     (
         'patch_size',

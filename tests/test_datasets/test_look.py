@@ -149,6 +149,24 @@ def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
         assert len(look.wrong) == number
 
 
+@pytest.mark.parametrize('names', ['acb', 'abc'])
+def test_sets_of_other_classes(photos, names):
+    asked = folder(photos, metainfo=dict(classes=[*names]))
+    wrong = look_at(dict(train=folder(photos), val=asked)).wrong
+    assert len(wrong) == (names != 'abc')
+
+
+def test_masks_among_the_images(tmp_path):
+    """Label ids are low, and 255 where there is none."""
+    for number in range(8):
+        draw().save(tmp_path / f'{number}.jpg')
+        labels = np.full((40, 60), (0, 1, 255)[number % 3], np.uint8)
+        Image.fromarray(labels).save(tmp_path / f'{number}.png')
+    assert image_facts(folder(tmp_path, with_label=False)).like_masks == 8
+    look = look_at(dict(train=folder(tmp_path, with_label=False)))
+    assert any('8 of 16 decoded' in line for line in look.odd)
+
+
 def test_an_image_of_another_size_is_said_once(tmp_path):
     """As that of an entry in COCO's format; labels may be lists."""
     draw().save(tmp_path / 'a.png')
@@ -214,6 +232,8 @@ def test_labels_as_they_are_loaded(tmp_path):
     assert facts.pixels == Counter({0: 8, 2: 4, -1: 8})
     facts = mask_facts(masks_of(tmp_path, 'a.png', 'b.png'))
     assert len(facts.wrong) == 1 and 'a.png' in facts.wrong[0]
+    # Those that are classes count.
+    assert facts.pixels == Counter({0: 4, 1: 8, -1: 24})
     (line,) = mask_facts(masks_of(tmp_path, 'b.png')).sentences()
     assert '255' in line
 

@@ -197,6 +197,7 @@ REFUSED = [
     (read, (RECIPE, 'custom_hooks.type=mmmoca.RankMeHook'), {}, BAD,
      'custom_hooks'),
     (paths, ('train',), {PLACE: 'mine'}, MISSING, PLACE),
+    (paths, ('train',), {PLACE: __file__}, BAD, 'ImageShards'),
     (paths, ('val',), {'val_cfg.data_root': 'no'}, MISSING,
      'val_cfg.data_root'),
     (paths, ('train',), dict(load_from='a.pth'), MISSING, 'a.pth'),

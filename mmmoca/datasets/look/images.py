@@ -28,6 +28,7 @@ SECONDS = 3.0  # of looking at headers, on a slow disk
 PIXELS = 200  # images that are decoded
 LONG = 8  # times as long as wide
 NAMED = 5  # unreadable images of a set
+LABELS = 32  # masks have numbers of classes below it, or 255
 MOST_LABELS = 200_000  # that are counted within a second
 _UNCLEAR = 'turned by EXIF, in a file of objects'
 # What is done with images that stand out, by phrases of headers.
@@ -58,6 +59,7 @@ class ImageFacts:
             content.
         decoded (int): Images whose pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
+        like_masks (int): How many have no value from :data:`LABELS` to 254.
         sums (np.ndarray): Sums over the decoded images of their means and
             mean squares per channel, (2, C), colours in RGB order.
         crop (int): Largest side of a crop, in pixels; 0 without crops.
@@ -79,6 +81,7 @@ class ImageFacts:
     seen: dict[bytes, str] = field(default_factory=dict)
     decoded: int = 0
     grey: int = 0
+    like_masks: int = 0
     sums: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
     crop: int = 0
     pixels: int = PIXELS
@@ -150,6 +153,8 @@ class ImageFacts:
         # Without the size that its entry says, see `add_file`.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
+        between = (img >= LABELS) & (img < 255)
+        self.like_masks += int(header.bits == 8 and not between.any())
         new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
         if new.shape[1] == 3:
             same = img == img[..., :1]
@@ -222,6 +227,12 @@ class ImageFacts:
                 hints.insert(0, f'such as {self.examples[phrase]}')
             more = f' ({"; ".join(hints)})' if hints else ''
             lines.append(f'{self._share(phrase, number)} {phrase}{more}')
+        if self.like_masks > 0.1 * self.decoded:
+            lines.append(
+                f'{self.like_masks} of {self.decoded} decoded images have no '
+                f'value from {LABELS} to 254, as masks have: name the folder '
+                'of the images alone'
+            )
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
             lines.append(f'no image of the class {listed(empty)}')
@@ -363,11 +374,29 @@ def images_section(
                 'model.head.num_classes, or lists that count from 0'
             )
     section.odd += _unlike_known(sets)
+    section.wrong += _other_classes(sets)
     if normalise is not None:
         shown = _numbers(' of the config', *normalise)
         section.rows += [[k, *[v] * len(sets)] for k, v in shown.items()]
         section.odd += _unlike(sets, *normalise)
     return section
+
+
+def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
+    """Say which sets that are evaluated have other classes than known ones."""
+    lines = []
+    for role in ('val', 'test'):
+        for other in ('train', f'{role} bank'):
+            own, known = (
+                [*sets[name].classes] if name in sets else []
+                for name in (role, other)
+            )
+            if own and known and own != known:
+                differ = listed({*own} ^ {*known}) or 'in another order'
+                lines.append(
+                    f'{role}: its classes are not those of {other} ({differ})'
+                )
+    return lines
 
 
 def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:

@@ -45,6 +45,8 @@ class MaskFacts:
         left_out (Counter[str]): Other files in their folders, by what they
             are.
         wanted (str): Which files are taken.
+        foreign (dict[int, str]): Label ids that are no classes, with the first
+            mask that has each.
         wrong (list[str]): Masks that a run cannot use, and why: colours for
             indices, another size than the image's, label ids that are no
             classes, or all of them black and white, 0 and 255.
@@ -58,6 +60,7 @@ class MaskFacts:
     palettes: Counter[bytes] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     wanted: str = ''
+    foreign: dict[int, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def share(self, label: int) -> str:
@@ -120,6 +123,8 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
                 ids |= _look_at_mask(facts, dataset, info)
             except (OSError, ValueError) as error:
                 facts.wrong.append(str(error))
+    if facts.foreign:
+        facts.wrong.append(_foreign_labels(facts, dataset, ids))
     several = len(facts.classes) > 1
     if ids == {0, 255} and several and not dataset.reduce_zero_label:
         facts.wrong.append(
@@ -157,26 +162,35 @@ def _look_at_mask(
     known = info.get('label_map') or range(number)
     labels = {old + start: known[old] for old in known}
     labels |= dict.fromkeys([*range(start), ignored], -1)
-    if foreign := sorted(set(ids.tolist()) - labels.keys()):
-        advice = 'or name all of them in classes (metainfo.classes)'
-        if foreign[0] == number and 0 not in ids and not start:
-            advice = (
-                'or, if they count from 1, reduce_zero_label=True of each set'
-            )
-        if path.name.endswith('_labelIds.png'):  # of Cityscapes
-            advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
-        raise ValueError(
-            f'{printable(path)} has the label ids {foreign[:5]}, but there '
-            f'are {number} classes: use {start} to {number - 1 + start}, and '
-            f'{ignored} for pixels to leave out, {advice}'
-        )
+    for old in sorted(set(ids.tolist()) - labels.keys()):
+        facts.foreign.setdefault(old, printable(path))
     there: Counter[int] = Counter()
     for old, count in zip(ids.tolist(), counts.tolist()):
-        label = labels[old]
+        if (label := labels.get(old)) is None:
+            continue
         there[-1 if label in (255, ignored) else label] += count
     facts.pixels += there
     facts.masks.update(there.keys())
     return set(ids.tolist())
+
+
+def _foreign_labels(
+    facts: MaskFacts, dataset: BaseDataset, ids: set[int]
+) -> str:
+    """Say which label ids are no classes, and what to write."""
+    number, start = len(facts.classes), int(dataset.reduce_zero_label)
+    foreign = sorted(facts.foreign)
+    path = facts.foreign[foreign[0]]
+    advice = 'or name all of them in classes (metainfo.classes)'
+    if foreign[0] == number and 0 not in ids and not start:
+        advice = 'or, if they count from 1, reduce_zero_label=True of each set'
+    if path.endswith('_labelIds.png'):  # of Cityscapes
+        advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
+    return (
+        f'masks have the label ids {listed(foreign)} (such as {path}), but '
+        f'there are {number} classes: use {start} to {number - 1 + start}, '
+        f'and {dataset.ignore_index} for pixels to leave out, {advice}'
+    )
 
 
 def wanted_names(dataset: BaseDataset) -> str:
@@ -245,5 +259,6 @@ def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
     for role, fact in sets.items():
         section.rows[-1] += [counted(fact.kinds), '']
         section.odd += [f'{role}: {line}' for line in fact.sentences()]
-        section.wrong += [f'{role}: {line}' for line in fact.wrong]
+        if fact.wrong:
+            section.wrong.append(f'{role}: {listed(fact.wrong, 2)}')
     return section

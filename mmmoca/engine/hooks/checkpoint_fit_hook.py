@@ -69,7 +69,7 @@ class CheckpointFitHook(Hook):
             from random weights. Defaults to False.
 
     Attributes:
-        filled (list[str]): What a start of pretraining has filled.
+        filled (list[str]): What was loaded, and what does not fit.
 
     Raises:
         CheckpointError: If a checkpoint does not fit. Names examples.
@@ -99,24 +99,26 @@ class CheckpointFitHook(Hook):
         inits = check_pretrained_inits(model) if training else []
         for report, record in inits:
             runner.logger.info(report)
+            self.filled.append(report)
             self._compare_normalisation(runner, record, report.split(': ')[0])
 
-    @staticmethod
     def _compare_normalisation(
-        runner: Runner, record: dict, source: str
+        self, runner: Runner, record: dict, source: str
     ) -> None:
         own = run_record(runner.cfg.to_dict(), unwrap_model(runner.model))
         if note := other_normalisation(record, own):
             runner.logger.warning(f'{source}: {note}')
+            self.filled.append(note)
 
     def before_train(self, runner: Runner) -> None:
         """Load what to start from; check that it is there if needed."""
         if self._start is not None:
             with local_file(self._start.removeprefix(START_SCHEME)) as file:
                 model = unwrap_model(runner.model)
-                self.filled, record = load_start(model, file)
-            for line in self.filled:
+                filled, record = load_start(model, file)
+            for line in filled:
                 runner.logger.info(line)
+            self.filled += filled
             self._compare_normalisation(runner, record, Path(file).name)
         loaded = has_loaded(runner) or self._start
         loaded = loaded or starts_pretrained(runner.model)
@@ -172,4 +174,6 @@ class CheckpointFitHook(Hook):
         held = {name.partition('.')[0] for name in saved}
         design = saved.keys() <= own.keys() and not new & held
         log = runner.logger.info if design else runner.logger.warning
-        log('; '.join([report, *changes]))
+        line = '; '.join([report, *changes])
+        log(line)
+        self.filled.append(line)

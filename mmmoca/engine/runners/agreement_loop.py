@@ -11,7 +11,10 @@ from torch.utils.data import DataLoader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import check_loader
 from mmmoca.evaluation.metrics import NeighbourAgreement
-from mmmoca.evaluation.protocols.agreement import neighbour_agreement
+from mmmoca.evaluation.protocols.agreement import (
+    nearest_of,
+    neighbour_agreement,
+)
 from mmmoca.registry import LOOPS
 
 from .baselines_hook import BaselinesHook, Judgement
@@ -66,7 +69,8 @@ class NeighbourAgreementValLoop(FeatureLoop):
             self.metric_names = [j.metric for j in self.judgements]
         self.k = k
         number = len(self.dataloader.dataset)
-        title = f'agreement of neighbours ({number} images)'
+        k = nearest_of(number, k)
+        title = f'agreement of neighbours ({number} images, k = {k})'
         self.judgements = [j._replace(title=title) for j in self.judgements]
         if baselines:
             self.runner.register_hook(BaselinesHook(self))

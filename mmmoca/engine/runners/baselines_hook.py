@@ -144,8 +144,8 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
         return 'the run has lost what the encoder knew'
     if gain < margin:
         return (
-            f'a change of less than {margin:g} points does not tell whether '
-            'it learned'
+            f'a change below {margin:g} points, too small to tell whether the '
+            'run has learned'
         )
     if last < baselines.get('raw_pixels', last):
         return 'the run has learned, but raw pixels agree more'

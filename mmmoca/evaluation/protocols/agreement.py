@@ -39,7 +39,7 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
             f'{number} images have no neighbours to compare: take three or '
             'more, or write val_cfg.agreement=None'
         )
-    k = max(1, min(k, number // 10))
+    k = nearest_of(number, k)
     ids, views = shard.ids[rows], take_rows(shard.feats, rows)
     first, second = (_others(ids, v, k) for v in views.chunk(2, dim=1))
     shared = (first[:, :, None] == second[:, None]).sum(dim=(1, 2))
@@ -48,6 +48,11 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
         dict(sample_idx=index, agreement=value)
         for index, value in zip(ids.tolist(), agreement.tolist())
     ]
+
+
+def nearest_of(number: int, k: int) -> int:
+    """Return how many of k neighbours are compared among few images."""
+    return max(1, min(k, number // 10))
 
 
 def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
