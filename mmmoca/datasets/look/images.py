@@ -54,6 +54,7 @@ class ImageFacts:
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (dict[str, str]): Images that cannot be read, and why.
         classes (Counter[str]): Images of each class, if there are any.
+        names (list[str]): Of all classes, where the set names them.
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
@@ -77,6 +78,7 @@ class ImageFacts:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     classes: Counter[str] = field(default_factory=Counter)
+    names: list[str] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     seen: dict[bytes, str] = field(default_factory=dict)
     decoded: int = 0
@@ -103,7 +105,10 @@ class ImageFacts:
         """Count what a data set says without a look at its images."""
         self.left_out.update(getattr(part, 'left_out', {}))
         self.crop = max(self.crop, *_crops(part.pipeline.transforms), 0)
-        for label, (name, number) in _classes(part).items():
+        classes = _classes(part)
+        if classes:
+            self.names = [*map(str, part.metainfo.get('classes') or ())]
+        for label, (name, number) in classes.items():
             self.classes[name] += number
             if number:
                 self.labels[label] = name
@@ -388,7 +393,7 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
             own, known = (
-                [*sets[name].classes] if name in sets else []
+                sets[name].names if name in sets else []
                 for name in (role, other)
             )
             if own and known and own != known:
