@@ -314,6 +314,7 @@ def test_dry_run_evaluates_a_batch(root):
     """A metric that fails would end the run after its first epoch."""
     options = dict(data_root=str(root), batch_size=8)
     options['default_hooks.checkpoint_fit.needs_checkpoint'] = False
+    options['experiment_name'] = 'twice'  # as in one second
     for stage in ('train', 'val'):
         options |= {
             f'{stage}_dataloader.num_workers': 0,
