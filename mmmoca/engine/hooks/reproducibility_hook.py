@@ -67,7 +67,7 @@ class ReproducibilityHook(Hook):
                 raise ValueError(
                     f'the run to resume had {name}={before}, this one has '
                     f'{now}: change train_dataloader or optim_wrapper.'
-                    'accumulative_counts, or start a new run by --init FILE'
+                    'accumulative_counts, or start a new run from its weights'
                 )
         images = on_main_process(self._digest, runner)
         before = str(meta.get('images', images))
@@ -75,7 +75,7 @@ class ReproducibilityHook(Hook):
             raise ValueError(
                 'the run to resume had other images, other labels or another '
                 'order of them: name its images by train_dataloader.dataset, '
-                'or start a new run by --init FILE'
+                'or start a new run from its weights'
             )
         warn_of_changes(runner, meta.get('settings'))
         if not isinstance(loop, EpochBasedTrainLoop):
