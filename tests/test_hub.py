@@ -129,6 +129,7 @@ def test_models_of_others_stay_as_they_are(monkeypatch):
 
 
 @pytest.mark.parametrize('name, by_path', [(NAME, False), (V1, True)])
+@pytest.mark.slow
 def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     """As if the authors' file had been downloaded; nothing is."""
     case = Case('two_rounds')

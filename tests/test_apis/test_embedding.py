@@ -153,6 +153,7 @@ def cut(file):
     ],
     ids=['cut', 'empty', 'rows', 'dtype'],
 )
+@pytest.mark.slow
 def test_what_is_damaged_is_made_anew(
     root, encoder, written, begun, tmp_path, damage
 ):

@@ -258,6 +258,7 @@ def rotary(registers=4, patch=PATCH, heads=4):
         ('transformers', 0, 1, False),
     ],
 )
+@pytest.mark.slow
 def test_rotary_heads_of_any_width_are_read_again(
     export, tmp_path, to, registers, heads, biases
 ):

@@ -301,6 +301,7 @@ READ = [
 
 
 @pytest.mark.parametrize(('source', 'door'), READ, indirect=['source'])
+@pytest.mark.slow
 def test_tokens(source, tmp_path, door):
     source, path = source
     check(

@@ -33,6 +33,7 @@ ENDLESS = {'train_dataloader.sampler.infinite': False}
         (False, {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9}),
     ],
 )
+@pytest.mark.slow
 def test_images_of_a_step(root, tmp_path, enough, options):
     options = NO_VALIDATION | options | {'work_dir': str(tmp_path)}
     runner = demo_runner(root, 'steps', **options)

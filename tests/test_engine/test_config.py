@@ -260,6 +260,7 @@ def test_a_size_leaves_a_loader_that_does_not_reduce(tmp_path):
     ],
 )
 @pytest.mark.parametrize('own', [None, '/own'])
+@pytest.mark.slow
 def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
     """Unless the file changes its key."""
     file = tmp_path / 'own.py'
@@ -422,6 +423,7 @@ A = "data_root = 'a'"
          'a/b.json'),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_an_evaluator_reads_what_its_data_set_does(
     tmp_path, base, texts, options, expected
 ):

@@ -310,6 +310,7 @@ def test_dry_run_of_less_than_three_steps(root):
     assert '16' in report['a smaller batch']
 
 
+@pytest.mark.slow
 def test_dry_run_evaluates_a_batch(root):
     """A metric that fails would end the run after its first epoch."""
     options = dict(data_root=str(root), batch_size=8)

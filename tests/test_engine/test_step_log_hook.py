@@ -49,6 +49,7 @@ def trained(root):
     return runner, ranks, own.seen
 
 
+@pytest.mark.slow
 def test_effective_rank_at_each_log_line(trained):
     runner, ranks, _ = trained
     assert len(ranks) == 7

@@ -118,6 +118,7 @@ def test_masks_found_in_context(tmp_path):
 
 
 @pytest.mark.parametrize('write', [None, write_shards, write_arrow])
+@pytest.mark.slow
 def test_images_of_any_place(tmp_path, write):
     write_images(tmp_path, train=2, val=2, classes=2)
     place, (cfg, encoder) = tmp_path / 'val', demo_encoder(tmp_path)

@@ -111,6 +111,7 @@ def test_a_gpu_makes_the_views_of_the_cpu():
         assert (difference > 3).float().mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_a_resumed_run_sees_the_same_views(root):
     cfg = Config.fromfile(DEMO_CONFIG)
     pack = dict(type='mmmoca.PackCanvas', size=(64, 80))

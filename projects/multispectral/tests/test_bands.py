@@ -44,6 +44,7 @@ SETTINGS |= dict(img_size=96, crop_size=96, scale='96,96', flip=0.3)
 
 
 @pytest.mark.parametrize('config', sorted(CONFIGS.glob('*.py')))
+@pytest.mark.slow
 def test_each_setting_is_one(config):
     """But for those of views that bands do not have."""
     for name in settings_of(Config.fromfile(config)).keys() - ABSENT:
@@ -165,6 +166,7 @@ def test_a_segmentor_goes_on_with_the_bands(
     assert torch.equal(trained, run[f'teacher.{name}'])
 
 
+@pytest.mark.slow
 def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
     channels = 'model.backbone.in_channels=3'
     printed = segment(fields, tmp_path, backbone, channels, code=2)

@@ -69,6 +69,7 @@ def test_reference_step(tmp_path, attention):
     assert not torch.equal(old, student)
 
 
+@pytest.mark.slow
 def test_operations_of_a_step():
     """Each further image adds the same."""
     step = TrainingStep(None, 6, 'fp32', 'cpu', config=DEMO_CONFIG)
