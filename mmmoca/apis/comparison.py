@@ -15,9 +15,9 @@ from torch import Tensor
 
 from mmmoca.config_parts import short_name
 from mmmoca.datasets import evenly_spaced
+from mmmoca.datasets.class_names import check_same_classes
 from mmmoca.datasets.image_set import ImageSet
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.loaders import check_same_classes
 from mmmoca.evaluation.metrics import (
     KNNAccuracy,
     LinearProbeAccuracy,

@@ -2,8 +2,6 @@
 """Loaders of labelled images: their folder, their classes and their checks."""
 
 import copy
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -12,9 +10,9 @@ from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.config_parts import member_configs
+from mmmoca.datasets.class_names import check_same_classes
 from mmmoca.datasets.held_out import NumberedSets
 from mmmoca.datasets.seeding import members
-from mmmoca.messages import listed
 
 
 def with_data_root(
@@ -135,38 +133,3 @@ def check_loader(
         )
     if with_label and hasattr(dataset, 'get_data_info'):
         class_label(dataset.get_data_info(0), role)
-
-
-def check_same_classes(
-    names: Sequence[str], others: Sequence[str], roles: tuple[str, str]
-) -> None:
-    """Refuse labels that mean different classes.
-
-    Args:
-        names (Sequence[str]): Names of the classes of some images; none if
-            they have no names.
-        others (Sequence[str]): Those of others.
-        roles (tuple[str, str]): What the images are for, for the message.
-
-    Raises:
-        ValueError: If both have names, and not the same ones in one order.
-    """
-    if names and others and tuple(names) != tuple(others):
-        pairs = (names, others, roles), (others, names, roles[::-1])
-        problems = [
-            f'the {role} images lack the classes {listed(missing)} of the '
-            f'{other} images'
-            for known, lacking, (other, role) in pairs
-            if (missing := [name for name in known if name not in lacking])
-        ]
-        for number, (one, two) in enumerate(zip_longest(names, others)):
-            if not problems and one != two:
-                problems.append(
-                    f'class {number} of the {roles[0]} images is {one!r}, of '
-                    f'the {roles[1]} images {two!r}'
-                )
-        raise ValueError(
-            f'{"; ".join(problems)}: where folders are the classes, make the '
-            'same ones on both sides, empty ones for absent classes; else '
-            'write the same metainfo.classes for both'
-        )

@@ -237,15 +237,21 @@ def test_damaged_file(altered):
             DATASETS.build(dataset)
 
 
+def judged_by(shapes, folder, ann_file, **metric):
+    """A runner of a test by an annotation file, with such a metric."""
+    cfg = shapes_config(shapes, folder)
+    cfg.test_evaluator.update(ann_file=ann_file, **metric)
+    cfg.test_dataloader.dataset.ann_file = ann_file
+    runner = ConsoleRunner.from_cfg(cfg)
+    assert runner.test_loop
+    return runner
+
+
 def test_images_without_annotations(shapes, altered, tmp_path):
     """A test set is for predictions alone."""
     dataset = altered(lambda content: content.pop('annotations'))
     assert len(DATASETS.build(dict(dataset, test_mode=True))) == 6
-    cfg = shapes_config(shapes, tmp_path)
-    cfg.test_evaluator.ann_file = dataset.ann_file
-    cfg.test_dataloader.dataset.ann_file = dataset.ann_file
-    runner = ConsoleRunner.from_cfg(cfg)
-    assert runner.test_loop
+    runner = judged_by(shapes, tmp_path, dataset.ann_file)
     with pytest.raises(ValueError, match='format_only'):
         LookHook().before_run(runner)
     (metric,) = runner.test_evaluator.metrics
@@ -260,12 +266,9 @@ def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):
         first, second = content['categories'][:2]
         first['id'], second['id'] = second['id'], first['id']
 
-    dataset = altered(swap)
-    cfg = shapes_config(shapes, tmp_path)
-    cfg.test_evaluator.update(ann_file=dataset.ann_file, classwise=True)
-    cfg.test_dataloader.dataset.ann_file = dataset.ann_file
-    runner = ConsoleRunner.from_cfg(cfg)
-    assert runner.test_loop
+    runner = judged_by(
+        shapes, tmp_path, altered(swap).ann_file, classwise=True
+    )
     with pytest.raises(ValueError, match='classwise'):
         LookHook().before_run(runner)
     (metric,) = runner.test_evaluator.metrics

@@ -16,6 +16,7 @@ from mmmoca.files import check_regular
 from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
+from ..class_names import check_same_classes
 from ..file_endings import counted, left_out_sentence
 from ..headers import TURNED, Header, read_header
 from ..image_set import loader_of, strict_loader
@@ -54,7 +55,7 @@ class ImageFacts:
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (dict[str, str]): Images that cannot be read, and why.
         classes (Counter[str]): Images of each class, if there are any.
-        names (list[str]): Of all classes, where the set names them.
+        names (Sequence[str]): Of all classes, where the set names them.
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
@@ -78,7 +79,7 @@ class ImageFacts:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     classes: Counter[str] = field(default_factory=Counter)
-    names: list[str] = field(default_factory=list)
+    names: Sequence[str] = ()
     labels: dict[int, str] = field(default_factory=dict)
     seen: dict[bytes, str] = field(default_factory=dict)
     decoded: int = 0
@@ -107,7 +108,7 @@ class ImageFacts:
         self.crop = max(self.crop, *_crops(part.pipeline.transforms), 0)
         classes = _classes(part)
         if classes:
-            self.names = [*map(str, part.metainfo.get('classes') or ())]
+            self.names = part.metainfo.get('classes') or ()
         for label, (name, number) in classes.items():
             self.classes[name] += number
             if number:
@@ -392,15 +393,12 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
     lines = []
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
-            own, known = (
-                sets[name].names if name in sets else []
-                for name in (role, other)
-            )
-            if own and known and own != known:
-                differ = listed({*own} ^ {*known}) or 'in another order'
-                lines.append(
-                    f'{role}: its classes are not those of {other} ({differ})'
-                )
+            if {role, other} <= sets.keys():
+                names = sets[other].names, sets[role].names
+                try:
+                    check_same_classes(*names, (other, role))
+                except ValueError as error:
+                    lines.append(f'{error}')
     return lines
 
 

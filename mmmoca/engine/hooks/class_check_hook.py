@@ -7,9 +7,10 @@ from mmpretrain.evaluation import Accuracy
 from torch import nn
 from torch.utils.data import DataLoader
 
+from mmmoca.datasets.class_names import check_same_classes
 from mmmoca.engine.mmengine import built_loops, is_training
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.loaders import class_names
 from mmmoca.registry import HOOKS
 
 IGNORED = 255  # of mmsegmentation's masks

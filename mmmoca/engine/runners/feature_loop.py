@@ -13,11 +13,11 @@ from mmengine.runner import TestLoop
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from mmmoca.datasets.class_names import check_same_classes
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.features import DIVERGED, FeatureShard
 from mmmoca.evaluation.loaders import (
     check_loader,
-    check_same_classes,
     class_label,
     class_names,
     sample_index,

@@ -1,0 +1,42 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Names of classes, which data sets that belong together share."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from mmmoca.messages import listed
+
+
+def check_same_classes(
+    names: Sequence[str], others: Sequence[str], roles: tuple[str, str]
+) -> None:
+    """Refuse labels that mean different classes.
+
+    Args:
+        names (Sequence[str]): Names of the classes of some images; none if
+            they have no names.
+        others (Sequence[str]): Those of others.
+        roles (tuple[str, str]): What the images are for, for the message.
+
+    Raises:
+        ValueError: If both have names, and not the same ones in one order.
+    """
+    if names and others and tuple(names) != tuple(others):
+        pairs = (names, others, roles), (others, names, roles[::-1])
+        problems = [
+            f'the {role} images lack the classes {listed(missing)} of the '
+            f'{other} images'
+            for known, lacking, (other, role) in pairs
+            if (missing := [name for name in known if name not in lacking])
+        ]
+        for number, (one, two) in enumerate(zip_longest(names, others)):
+            if not problems and one != two:
+                problems.append(
+                    f'class {number} of the {roles[0]} images is {one!r}, of '
+                    f'the {roles[1]} images {two!r}'
+                )
+        raise ValueError(
+            f'{"; ".join(problems)}: where folders are the classes, make the '
+            'same ones on both sides, empty ones for absent classes; else '
+            'write the same metainfo.classes for both'
+        )
