@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from mmengine.dataset import InfiniteSampler
+from mmengine.structures import BaseDataElement
 from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
@@ -79,6 +80,29 @@ def class_label(sample: DataSample | dict, role: str) -> int:
             'val_evaluator (or test_*).'
         )
     return int(label)
+
+
+def check_mask_labels(
+    sample: BaseDataElement, number: int, *ignored: int
+) -> None:
+    """Refuse a mask with labels of no class.
+
+    Args:
+        sample (BaseDataElement): Of an image, with ``gt_sem_seg``.
+        number (int): Number of classes.
+        *ignored (int): Labels that stand for no class.
+
+    Raises:
+        ValueError: If there are others.
+    """
+    labels = sample.gt_sem_seg.data
+    counted = ~torch.isin(labels, labels.new_tensor(ignored))
+    largest = int(labels.where(counted, 0).amax())
+    if largest >= number:
+        raise ValueError(
+            f'the mask of {sample.img_path} has the label {largest}, but '
+            f'there are {number} classes: write {ignored[0]} where no class is'
+        )
 
 
 def sample_index(sample: DataSample | dict, role: str) -> int:

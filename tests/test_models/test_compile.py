@@ -45,6 +45,7 @@ def test_no_graph_break_under_autocast(monkeypatch):
     found.backward()
 
 
+@pytest.mark.slow
 def test_cuda_graphs_do_not_go_with_micro_batches():
     model, options = torch.nn.Identity(), dict(mode='reduce-overhead')
     with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):

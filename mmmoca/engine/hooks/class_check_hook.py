@@ -8,12 +8,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.datasets.class_names import check_same_classes
+from mmmoca.datasets.masks import IGNORED
 from mmmoca.engine.mmengine import built_loops, is_training
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.loaders import class_names
+from mmmoca.evaluation.loaders import check_mask_labels, class_names
 from mmmoca.registry import HOOKS
 
-IGNORED = 255  # of mmsegmentation's masks
 # Parts that give scores of classes in mmseg and mmdet.
 _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
@@ -65,28 +65,14 @@ class ClassCheckHook(Hook):
         mode: str = 'train',
     ) -> None:
         """Refuse a mask with labels of no class, of a validation or test."""
-        if mode != 'train':
-            loader = getattr(runner, f'{mode}_loop').dataloader
-            _check_labels(runner, loader, outputs)
-
-
-def _check_labels(
-    runner: Runner, loader: DataLoader, samples: Sequence | None
-) -> None:
-    number = len(class_names(loader))
-    head = getattr(unwrap_model(runner.model), 'decode_head', None)
-    ignored = getattr(head, 'ignore_index', IGNORED)
-    for sample in samples or ():
-        if number and 'gt_sem_seg' in sample:
-            labels = sample.gt_sem_seg.data
-            counted = (labels != IGNORED) & (labels != ignored)
-            largest = int(labels.where(counted, 0).amax())
-            if largest >= number:
-                raise ValueError(
-                    f'the mask of {sample.img_path} has the label {largest}, '
-                    f'but there are {number} classes: write {IGNORED} where '
-                    'no class is'
-                )
+        if mode == 'train':
+            return
+        number = len(class_names(getattr(runner, f'{mode}_loop').dataloader))
+        head = getattr(unwrap_model(runner.model), 'decode_head', None)
+        ignored = getattr(head, 'ignore_index', IGNORED)
+        for sample in outputs or ():
+            if number and 'gt_sem_seg' in sample:
+                check_mask_labels(sample, number, IGNORED, ignored)
 
 
 def _check_topk(loop: BaseLoop) -> None:

@@ -11,7 +11,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.loaders import class_names, sample_index
+from mmmoca.evaluation.loaders import (
+    check_mask_labels,
+    class_names,
+    sample_index,
+)
 from mmmoca.evaluation.memory import check_memory
 from mmmoca.evaluation.protocols.in_context import PatchBank, label_pixels
 from mmmoca.messages import listed
@@ -187,7 +191,7 @@ class InContextTestLoop(FeatureLoop):
 
     def _check_mask(self, sample: Any, size_of_mask: str) -> None:
         """Refuse a mask of another size, or with labels of no class."""
-        mask, number = sample.gt_sem_seg.data, len(self.classes)
+        mask = sample.gt_sem_seg.data
         size = tuple(sample.metainfo[size_of_mask][:2])
         if mask.shape[1:] != size:
             raise ValueError(
@@ -196,9 +200,4 @@ class InContextTestLoop(FeatureLoop):
                 'alike, with LoadAnnotations after Resize in test_dataloader '
                 'and before it in bank_dataloader'
             )
-        foreign = mask[(mask >= number) & (mask != self.ignored)]
-        if len(foreign):
-            raise ValueError(
-                f'the mask of {sample.img_path} has the label '
-                f'{int(foreign[0])}, but there are {number} classes'
-            )
+        check_mask_labels(sample, len(self.classes), self.ignored)

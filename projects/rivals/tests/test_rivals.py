@@ -6,19 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
-from torch.nn.functional import normalize
 
 import mmmoca
-from mmmoca.evaluation import neighbour_agreement
-from mmmoca.evaluation.features import FeatureShard
 from mmmoca.models.transformer import attention
+from projects.rivals.correlations import correlations
 from projects.rivals.hooks import RivalHook
 from projects.rivals.photographs import cut
-from projects.rivals.without_labels import agreement
 from tests.helpers.tools import run_tool
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
@@ -92,9 +88,17 @@ def test_photographs_are_cut_into_squares(tmp_path):
     assert (square == pixels[32:64, 64:96]).all()
 
 
-def test_agreement_is_that_of_the_package():
-    views = torch.randn(2, 120, 8, generator=torch.Generator().manual_seed(0))
-    ids = torch.arange(120)
-    shard = FeatureShard(ids, normalize(views, dim=-1).mT.flatten(0, 1).T, ids)
-    values = [sample['agreement'] for sample in neighbour_agreement(shard)]
-    assert agreement(views) == pytest.approx(sum(values) / 120, abs=1e-6)
+def test_correlations_of_a_run():
+    """RankMe rises with k-NN but for one of four, agreement falls."""
+    results = [
+        {
+            'rank_me': rank,
+            'agreement': -n,
+            'knn': {'k=20': n},
+            'linear': dict(top1=n * n),
+        }
+        for n, rank in enumerate([1, 2, 4, 3])
+    ]
+    # 1 - 6 * (1 + 1) / (4 * (16 - 1))
+    found = [*correlations(results)]
+    assert found == ['-1.00 / -1.00', '+0.80 / +0.80']
