@@ -11,7 +11,8 @@ Example:
     python tools/analysis_tools/compare.py $(ls -v $RUN/iter_*.pth) \
         --data-root data/textures --protocols knn linear \
         --images data/textures/val --out-dir $RUN/compare
-    python projects/rivals/correlations.py work_dirs/rivals/*/compare/*.json
+    python projects/rivals/correlations.py \
+        work_dirs/rivals/*/compare/compare.json
 """
 
 import argparse
