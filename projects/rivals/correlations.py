@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How numbers without labels order encoders beside numbers with labels.
+r"""How numbers without labels order encoders beside numbers with labels.
 
 Reads the ``compare.json`` that ``tools/analysis_tools/compare.py`` wrote for
 the checkpoints of each run, the last one last, and prints Spearman's rank
