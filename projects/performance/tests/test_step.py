@@ -18,8 +18,16 @@ from training_step import MOMENTUM, RECIPE, TrainingStep, count_flops
 # The recipe with a small network and few words, on small images.
 SMALL = f"""
 _base_ = {str(RECIPE)!r}
+arch = dict(
+    _delete_=True,
+    embed_dims=192,
+    num_layers=4,
+    num_heads=3,
+    feedforward_channels=768,
+)
 model = dict(
-    backbone=dict(arch='deit-tiny', img_size=96), codebook=dict(num_words=256)
+    backbone=dict(arch=arch, tap_layer=3, img_size=96),
+    codebook=dict(num_words=256),
 )
 """
 
