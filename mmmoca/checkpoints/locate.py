@@ -182,7 +182,10 @@ def choose_weights(
     beside = [
         place
         for place in found
-        if _AVERAGED.search(str(place)) and not _TEACHER.search(str(place))
+        if any(
+            _AVERAGED.search(word) and not _TEACHER.search(word)
+            for word in re.split('[ .]', str(place))
+        )
     ]
     main = [place for place in found if place not in beside]
     kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')

@@ -274,7 +274,7 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
     )
     return (
         'its images were normalised by mean {} (RGB), and those of this '
-        'config by mean {}: set data_preprocessor.mean and std'
+        'config by mean {}: set model.data_preprocessor.mean and std'
     ).format(*texts)
 
 

@@ -183,6 +183,16 @@ def _wrong_images(settings: dict) -> Iterator[str]:
                 )
 
 
+def run_keys(cfg: Config) -> set[str]:
+    """Return the top-level keys that a run of a config reads.
+
+    MMEngine gives ``data_preprocessor`` to a model that has none.
+    """
+    model = cfg.get('model') or {}
+    dead = {'data_preprocessor'} if 'data_preprocessor' in model else set()
+    return RUN_KEYS - dead
+
+
 def is_variable(name: str) -> bool:
     """Tell a key that neither a run nor an inferencer reads."""
     known = {'custom_imports', *RUN_KEYS}
@@ -202,7 +212,7 @@ def unread_variables(cfg: Config) -> str | None:
         str: A sentence; None if all are read, or nothing is inherited.
     """
     files = config_files(cfg)
-    known = {'custom_imports', *RUN_KEYS, *settings_of(cfg)}
+    known = {'custom_imports', *run_keys(cfg), *settings_of(cfg)}
     for number, file in enumerate(files):
         # Files that inherit this one may read its variables.
         read = known.union(*(later.read for later in files[number:]))

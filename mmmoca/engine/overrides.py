@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmmoca.config_parts import is_plain, member_configs, stage_loaders
 from mmmoca.messages import listed
 
-from .config_check import RUN_KEYS
+from .config_check import run_keys
 from .config_files import ConfigFile, config_files
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
@@ -174,8 +174,8 @@ def _check_key(
     cfg: Config, key: str, settings: Iterable[str], files: list[ConfigFile]
 ) -> None:
     """Refuse a key that changes nothing."""
-    name = key.split('.')[0]
-    if name in RUN_KEYS:
+    name, known = key.split('.')[0], run_keys(cfg)
+    if name in known:
         return
     value = cfg.get(name)
     if isinstance(value, dict | list):
@@ -187,8 +187,8 @@ def _check_key(
             f'{key} changes nothing, as the config has read {name} already: '
             f'write {listed(same, 2)}'
         )
-    near = keys_named(cfg, key) or difflib.get_close_matches(
-        name, [*settings, *RUN_KEYS], 1
+    near = keys_named(cfg, name) or difflib.get_close_matches(
+        name, [*settings, *known], 1
     )
     hint = f'did you mean {listed(near)}? ' if near else ''
     short = f', or {", ".join(settings)}' if settings else ''

@@ -100,6 +100,22 @@ def test_an_averaged_teacher_is_the_teacher():
         assert torch.equal(found, TIMM['cls_token'] + added)
 
 
+def test_raw_teachers_and_students_beside_averaged_ones():
+    """As MMEngine's EMAHook leaves them after a pretraining."""
+    raw = with_prefix('backbone.', TIMM)
+    raw |= with_prefix('teacher.', averaged(TIMM))
+    content = dict(
+        state_dict=averaged(raw),
+        ema_state_dict=with_prefix('module.', raw),
+        message_hub={},
+    )
+    for number, weights in enumerate(('raw', 'averaged')):
+        for which, added in (('student', 0), ('teacher', 1)):
+            found = find_backbone(content, which, weights=weights)
+            found = found.state_dict['cls_token']
+            assert torch.equal(found, TIMM['cls_token'] + added + number)
+
+
 def test_a_student_without_its_teacher():
     content = checkpoint('dino')[0]
     del content['teacher']

@@ -176,7 +176,7 @@ REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
     *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
-      for key in ('modle', 'lr', 'auto_lr.a')),
+      for key in ('modle', 'lr', 'auto_lr.a', 'data_preprocessor.mean')),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
     (read, (BOXES,), {'data_root': 'a', JUDGE: '/x.json'}, BAD, JUDGE),
     (read, (BOXES,), {'data_root': 'a', 'test_evaluator': dict(
