@@ -21,7 +21,7 @@ from mmmoca.config_parts import parts_of, preprocessor_of, short_name
 from mmmoca.messages import listed
 
 from .config_files import config_files
-from .options import keys_named
+from .options import entries, keys_named
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all
@@ -49,6 +49,8 @@ _ONE = [
     'lr',
     'weight_decay',
 ]
+# Of ViTFeaturePyramid.
+PYRAMID_STRIDES = (4, 8, 16, 32)
 # Parts whose keys the user names.
 _NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
 _PARTS = re.compile(
@@ -148,19 +150,44 @@ def _wrong_hooks(settings: dict) -> Iterator[str]:
 
 
 def _wrong_strides(settings: dict) -> Iterator[str]:
-    """Yield pyramids that take the backbone's patches for others."""
+    """Yield pyramids of other patches or strides than their neighbours."""
     model = settings.get('model') or {}
-    if 'detector' in model:  # of CheckedDetector, which fills it in
-        return
     size = (model.get('backbone') or {}).get('patch_size', 16)
-    for neck in parts_of(model.get('neck')):
+    necks = [*parts_of(model.get('neck'))]
+    for neck in necks:
+        if short_name(neck) != 'ViTFeaturePyramid':
+            continue
         own = neck.get('patch_size', 16)
-        is_pyramid = short_name(neck) == 'ViTFeaturePyramid'
-        if is_pyramid and to_2tuple(own) != to_2tuple(size):
+        # CheckedDetector fills it in.
+        if 'detector' not in model and to_2tuple(own) != to_2tuple(size):
             yield (
                 f'model.neck.patch_size={own}: must be {size}, the patch of '
                 'model.backbone, with strides that follow'
             )
+        first = sum(part.get('start_level', 0) for part in necks)
+        strides = [*neck.get('strides', PYRAMID_STRIDES)][first:]
+        for key, found in _strides(model):
+            if any(
+                to_2tuple(a) != to_2tuple(b) for a, b in zip(strides, found)
+            ):
+                yield (
+                    f'{key}={[*found]}: the maps of model.neck begin with the '
+                    f'strides {strides}: write the same for both'
+                )
+
+
+def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:
+    """Yield the strides that parts of a detector take maps to have."""
+    for key, value in entries(model):
+        *parts, last = key.split('.')
+        of_anchors = last == 'strides' and 'neck' not in parts
+        known = last == 'featmap_strides' or of_anchors
+        if (
+            known
+            and 'backbone' not in parts
+            and isinstance(value, list | tuple)
+        ):
+            yield f'model.{key}', value
 
 
 def _wrong_images(settings: dict) -> Iterator[str]:

@@ -190,6 +190,25 @@ def test_schedules_by_epochs_of_a_loop_by_iterations():
     check_config(cfg)
 
 
+@pytest.mark.parametrize('level', [0, 1])
+@pytest.mark.parametrize(
+    'place', ['bbox_head.anchor_generator.strides', 'roi_head.featmap_strides']
+)
+def test_strides_are_those_of_the_maps(place, level):
+    """Those of a pyramid begin with 4, unless FPN leaves levels out."""
+    necks = dict(type='mmmoca.ViTFeaturePyramid'), dict(type='FPN')
+    necks[1]['start_level'] = level
+    cfg = Config(dict(model=dict(type='A', neck=necks)))
+    for first in (4, 8):
+        strides = [first * 2**n for n in range(5)]
+        cfg.merge_from_dict({f'model.{place}': strides})
+        if first == 4 * 2**level:
+            check_config(cfg)
+        else:
+            with raises(ValueError, place):
+                check_config(cfg)
+
+
 def test_unusual_is_not_wrong():
     parts = [
         dict(type='RandomCrop', crop_size=(0.3, 0.7)),  # mmdet's
