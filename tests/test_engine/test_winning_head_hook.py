@@ -79,6 +79,7 @@ def test_exported_classifier(runner, features):
     assert cfg.model.type == 'ImageClassifier'
     assert cfg.model.backbone.init_cfg is None
     assert cfg.test_evaluator.topk == (1, 5)
+    assert 'mmmoca.ClassCheckHook' in str(cfg.custom_hooks)
     classifier = MODELS.build(cfg.model)
     classifier.load_state_dict(load(runner)['state_dict'])
     images = torch.randn(3, 3, 16, 16)

@@ -42,7 +42,8 @@ class ClassCheckHook(Hook):
         """Compare the classes of data sets, model and metrics."""
         loops = built_loops(runner)
         loaders = [loop.dataloader for loop in loops]
-        _check_classes(unwrap_model(runner.model), loaders)
+        trains = is_training(runner)
+        _check_classes(unwrap_model(runner.model), loaders, trains)
         for loop in loops:
             _check_topk(loop)
 
@@ -94,7 +95,9 @@ def _scores_classes(model: nn.Module) -> bool:
     return _classifies(model) or any(hasattr(model, n) for n in _HEADS)
 
 
-def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
+def _check_classes(
+    model: nn.Module, loaders: list[DataLoader], trains: bool
+) -> None:
     if not _scores_classes(model):
         return
     for loader in loaders:
@@ -111,7 +114,13 @@ def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
         for part in ('head', 'data_preprocessor'):
             number = getattr(getattr(model, part), 'num_classes', None)
             if found and number not in (None, found):
+                advice = (
+                    f'write model.{part}.num_classes={found}'
+                    if trains
+                    else 'make a folder for each class of the checkpoint, '
+                    'empty ones for absent classes'
+                )
                 raise ValueError(
                     f'the images have {found} classes, but model.{part} has '
-                    f'{number}: write model.{part}.num_classes={found}'
+                    f'{number}: {advice}'
                 )

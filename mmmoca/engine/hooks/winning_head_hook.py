@@ -113,6 +113,9 @@ def classifier_config(cfg: Config, in_channels: int) -> Config:
             test_dataloader=cfg.get('test_dataloader') or cfg.val_dataloader,
             test_evaluator=dict(type='Accuracy', topk=(1, min(5, classes))),
             test_cfg=dict(),
-            custom_hooks=[dict(type='mmmoca.CheckpointFitHook')],
+            custom_hooks=[
+                dict(type='mmmoca.CheckpointFitHook'),
+                dict(type='mmmoca.ClassCheckHook'),
+            ],
         )
     )
