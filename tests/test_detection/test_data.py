@@ -12,7 +12,7 @@ from pycocotools import mask
 
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import look_at
-from mmmoca.datasets.look.boxes import box_facts
+from mmmoca.datasets.look.boxes import BoxFacts, box_facts
 from mmmoca.engine.config import read_run
 from mmmoca.engine.hooks import LookHook
 from mmmoca.engine.runners import ConsoleRunner
@@ -257,6 +257,17 @@ def test_images_without_annotations(shapes, altered, tmp_path):
     (metric,) = runner.test_evaluator.metrics
     metric.format_only = True
     LookHook().before_run(runner)
+
+
+def test_what_the_evaluation_counts():
+    """All that mmdet leaves out, but objects of other classes."""
+    facts = BoxFacts(['a'], masks=False)
+    one = dict(id=1, image_id=1, bbox=[1, 1, 4, 4], area=16)
+    facts.take(one, (9, 9), None)
+    (line,) = facts.odd('x.json', judged=True)[:1]
+    assert 'iscrowd' not in line
+    facts.take(one | dict(area=0), (9, 9), 'a')
+    assert 'iscrowd' in facts.odd('x.json', judged=True)[0]
 
 
 def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):

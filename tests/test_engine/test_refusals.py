@@ -222,6 +222,7 @@ REFUSED = [
           ({'head': 0.1}, 'head'),
           ({'head': dict(lr_mult='0.1')}, 'lr_mult'))),
     (layers, (), dict(layer_decay_rat=0.5), BAD, 'layer_decay_rat'),
+    (layers, (), {}, BAD, 'optimizer.weight_decay'),
     (incomplete, (), {WORDS: 32}, BAD, 'lr'),
     (incomplete, (), {WORDS: 32, LR: 1e-3}, BAD, 'momentum'),
     (recipe, (), dict(batch_size=999), BAD, 'batch_size'),

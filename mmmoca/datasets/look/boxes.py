@@ -15,6 +15,7 @@ from .report import Section
 SMALL = 32**2  # pixels, as COCO's evaluation has it
 MOST_IMAGES = 200_000  # whose objects are counted
 MOST_POLYGONS = 20_000  # that are compared with their boxes
+OTHERS = 'of other classes'  # the evaluation leaves these out, too
 
 
 class BoxFacts:
@@ -54,7 +55,7 @@ class BoxFacts:
         if self.masks or self._compared < MOST_POLYGONS:
             polygons = _polygons(one.get('segmentation'))
         if name is None:
-            why = 'of other classes'
+            why = OTHERS
         elif one.get('ignore'):
             why = 'to be ignored'
         elif min(width, height) < 0:
@@ -114,9 +115,10 @@ class BoxFacts:
             )
             left = sum(map(len, self.left_out.values()))
             counted = (
-                ", but COCO's evaluation counts them: take them out, or "
-                'write iscrowd=1'
+                ", but COCO's evaluation counts all but those of other "
+                'classes: take them out, or write iscrowd=1'
             )
+            judged = judged and self.left_out.keys() != {OTHERS}
             lines.append(
                 f'{left} objects of {file} are left out, {objects} are left: '
                 f'{reasons}{counted * judged}'

@@ -37,7 +37,8 @@ class LayerDecayOptimWrapperConstructor(
     Raises:
         NotImplementedError: If neither the model nor its backbone has a
             method ``get_layer_depth``.
-        ValueError: If ``paramwise_cfg`` has another key.
+        ValueError: If ``paramwise_cfg`` has another key, or the optimiser no
+            ``weight_decay``.
     """
 
     def add_params(
@@ -59,6 +60,11 @@ class LayerDecayOptimWrapperConstructor(
         if unknown := self.paramwise_cfg.keys() - KEYS:
             raise ValueError(
                 f'paramwise_cfg takes {sorted(KEYS)}, got {sorted(unknown)}'
+            )
+        if self.base_wd is None:
+            raise ValueError(
+                'layer decay needs optim_wrapper.optimizer.weight_decay: '
+                'write 0 for none'
             )
         depth = getattr(getattr(module, 'backbone', 0), 'get_layer_depth', 0)
         if depth and get_layer_depth is None:
