@@ -46,7 +46,10 @@ def check_out(args: argparse.Namespace) -> None:
     if args.out_item == 'metrics':
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
-        raise ValueError(f'--out {args.out} must end in {", ".join(suffixes)}')
+        raise ValueError(
+            f'--out {args.out} must end in {", ".join(suffixes)}; with '
+            '--out-item metrics it may be .json'
+        )
 
 
 def draw_predictions(cfg: 'Config', folder: str) -> None:
@@ -63,8 +66,8 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
     loop = cfg.test_cfg.get('type', 'TestLoop')
     if hook is None or loop != 'TestLoop':
         raise ValueError(
-            '--show-dir draws masks and boxes, and this test predicts '
-            'neither: leave it out'
+            '--show-dir draws the masks or boxes of a trained head, which '
+            'this test has not: leave it out'
         )
     cfg.default_hooks.visualization = dict(type=hook, draw=True)
     cfg.visualizer.save_dir = folder

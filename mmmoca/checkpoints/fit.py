@@ -178,14 +178,16 @@ def _other_use(own: Mapping[str, Tensor]) -> str:
 
 def _key_of(misshapen: list[str]) -> str:
     """Return what to change where weights are of another shape."""
-    for part, key in (
+    keys = (
         ('head', 'num_classes'),
         ('codebook.token_mean', 'img_size (and crops)'),
         ('codebook', 'num_words'),
-    ):
-        if all(part in name for name in misshapen):
-            return key
-    return 'patch_size and in_channels'
+        ('', 'patch_size and in_channels'),
+    )
+    found = (
+        next(key for part, key in keys if part in name) for name in misshapen
+    )
+    return ', '.join(dict.fromkeys(found))
 
 
 def _arch_options(
@@ -316,10 +318,11 @@ def _check_vit(
     if untrained:
         raise CheckpointError(
             f'the checkpoint has no {listed(untrained)} of {role}, which '
-            'would be used as initialised: build the model without it '
-            '(final_norm=False, layer_scale_init_value=0, or an out_type '
-            'without a norm of its own), freeze fewer layers, or give the '
-            'checkpoint of an encoder that has it'
+            'would be used as initialised: give a checkpoint that has it, '
+            'which is for a test that of the training of this model; or build '
+            'the model without it (final_norm=False, layer_scale_init_value='
+            '0, or an out_type without a norm of its own), or freeze fewer '
+            'layers'
         )
     layers = tuple(f'layers.{i}.' for i in range(vit.num_layers))
     lost = [n for n in saved.keys() - own.keys() if n.startswith(layers)]

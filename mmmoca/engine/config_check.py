@@ -254,6 +254,8 @@ def unread_variables(cfg: Config) -> str | None:
                 (key for key in keys if '.' in key),
                 key=lambda key: not key.startswith('train'),
             )
+            for name in () if whole else unread:
+                whole += difflib.get_close_matches(name, settings_of(cfg), 1)
             instead = f': write {listed(whole, 2)}' if whole else ''
             return f'nothing reads {listed(unread)} of {file.name}{instead}'
     return None

@@ -141,7 +141,7 @@ def test_what_can_be_drawn(tool):
     assert cfg.visualizer.save_dir == 'drawn'
     features = 'segmentation/incontext_vit-b16_own-masks-512x512.py'
     for config in (features, CONFIG, 'moca/moca_vit-b16_own-images.py'):
-        with pytest.raises(ValueError, match='neither'):
+        with pytest.raises(ValueError, match='--show-dir'):
             draw(read_run(CONFIGS / config), 'drawn')
 
 

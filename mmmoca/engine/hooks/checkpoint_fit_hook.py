@@ -158,8 +158,6 @@ class CheckpointFitHook(Hook):
                     checkpoint['optimizer'], wrapper
                 ):
                     runner.logger.warning(warning)
-        else:
-            self._compare_normalisation(runner, record_of(meta), source)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
             config = Path(source).with_suffix('.py')  # of a winning head
@@ -177,3 +175,5 @@ class CheckpointFitHook(Hook):
         line = '; '.join([report, *changes])
         log(line)
         self.filled.append(line)
+        if not resumes(runner):
+            self._compare_normalisation(runner, record_of(meta), source)

@@ -114,12 +114,12 @@ def _check_classes(
         for part in ('head', 'data_preprocessor'):
             number = getattr(getattr(model, part), 'num_classes', None)
             if found and number not in (None, found):
-                advice = (
-                    f'write model.{part}.num_classes={found}'
-                    if trains
-                    else 'make a folder for each class of the checkpoint, '
-                    'empty ones for absent classes'
-                )
+                advice = f'write model.{part}.num_classes={found}'
+                if not trains:
+                    advice += (
+                        f'; or, if the checkpoint has {number} classes, make '
+                        'a folder for each, empty ones for absent classes'
+                    )
                 raise ValueError(
                     f'the images have {found} classes, but model.{part} has '
                     f'{number}: {advice}'
