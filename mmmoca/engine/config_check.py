@@ -243,6 +243,8 @@ def unread_variables(cfg: Config) -> str | None:
     for number, file in enumerate(files):
         # Files that inherit this one may read its variables.
         read = known.union(*(later.read for later in files[number:]))
+        # test.py --tta reads these.
+        read |= {'tta_model', 'tta_pipeline'}
         unread = sorted(file.variables - read)
         if file is not files[-1]:
             # Skip parts, which only some inheriting files use.
