@@ -156,6 +156,7 @@ def test_shell(file, tmp_path, monkeypatch):
                     check_arguments(*words[place:])
 
 
+@pytest.mark.slow
 def test_tensorboard(root, tmp_path, monkeypatch):
     pytest.importorskip('tensorboard')
     monkeypatch.chdir(tmp_path)

@@ -47,8 +47,8 @@ def check_out(args: argparse.Namespace) -> None:
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
         raise ValueError(
-            f'--out {args.out} must end in {", ".join(suffixes)}; with '
-            '--out-item metrics it may be .json'
+            f'--out {args.out} must end in {", ".join(suffixes)} for '
+            f'--out-item {args.out_item} (metrics may be .json)'
         )
 
 

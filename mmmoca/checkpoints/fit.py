@@ -318,11 +318,10 @@ def _check_vit(
     if untrained:
         raise CheckpointError(
             f'the checkpoint has no {listed(untrained)} of {role}, which '
-            'would be used as initialised: give a checkpoint that has it, '
-            'which is for a test that of the training of this model; or build '
-            'the model without it (final_norm=False, layer_scale_init_value='
-            '0, or an out_type without a norm of its own), or freeze fewer '
-            'layers'
+            'would be used as initialised: give a checkpoint that has it (for '
+            "a test, one of this model's own training), build the model "
+            'without it (final_norm=False, layer_scale_init_value=0, or an '
+            'out_type without a norm of its own), or freeze fewer layers'
         )
     layers = tuple(f'layers.{i}.' for i in range(vit.num_layers))
     lost = [n for n in saved.keys() - own.keys() if n.startswith(layers)]

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmmoca.config_parts import is_plain, member_configs, stage_loaders
 from mmmoca.messages import listed
 
-from .config_check import run_keys
+from .config_check import RUN_KEYS, run_keys
 from .config_files import ConfigFile, config_files
 from .copies import follow_datasets
 from .options import entries, keys_named, place, read_option, write_options
@@ -181,10 +181,12 @@ def _check_key(
     if isinstance(value, dict | list):
         read = any(name in file.read for file in files)
         same = [k for k, v in entries(cfg) if '.' in k and v == value]
-        if not (read and same and value):
+        if name in RUN_KEYS:  # the model has its own
+            same = [f'model.{name}']
+        elif not (read and same and value):
             return  # of the user's own code
         raise ValueError(
-            f'{key} changes nothing, as the config has read {name} already: '
+            f'{key} changes nothing, as a run does not read {name}: '
             f'write {listed(same, 2)}'
         )
     near = keys_named(cfg, name) or difflib.get_close_matches(

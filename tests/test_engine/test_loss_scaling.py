@@ -173,6 +173,7 @@ def test_no_word_is_taken_that_is_not_finite(root):
         assert f'iteration {POISONED + 1} is not finite' in error
 
 
+@pytest.mark.slow
 def test_endless_skipping_stops_the_run(root, monkeypatch):
     monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 2)
     *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3))

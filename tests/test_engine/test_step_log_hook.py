@@ -58,6 +58,7 @@ def test_effective_rank_at_each_log_line(trained):
     assert found.tolist() == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_other_hooks_find_the_scalars_of_the_step(trained):
     runner, _, seen = trained
     names = 'loss', 'loss_img', 'msd', 'grad_norm'

@@ -101,6 +101,7 @@ def test_digits(tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
+@pytest.mark.slow
 def test_shapes(tmp_path):
     """Their annotations fit the images; a seed gives the same bytes."""
     make = load_tool('drawn_sets/make_shapes_coco').make_shapes

@@ -42,6 +42,7 @@ def test_boxes_are_resized_as_on_the_cpu(dtype, size):
     assert delta.abs().mean(dim=1).max() < 0.25
 
 
+@pytest.mark.slow
 def test_jitter_follows_each_image_s_own_order():
     orders = torch.tensor([*itertools.permutations(range(4))])
     generator = torch.Generator().manual_seed(0)

@@ -82,6 +82,7 @@ def test_probabilities(change, expected):
     assert torch.equal(views[changed], expected(plain[changed]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     torch.__version__ < '2.7' and not torch.cuda.is_available(),
     reason='fake tensors of PyTorch 2.6 ask for the GPU',
