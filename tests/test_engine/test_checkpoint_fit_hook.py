@@ -232,6 +232,12 @@ HEADS = dict(meta=dict(mmmoca=dict(num_heads=2)))
 RESUMED = dict(resume=True)
 
 
+def cut(state):
+    """Codebooks of fewer words, and of smaller images."""
+    names = 'codebook.words', 'codebook.token_mean'
+    return {name: state[name][1:] for name in names}
+
+
 @pytest.mark.parametrize(
     ('key', 'options', 'change'),
     [
@@ -239,10 +245,11 @@ RESUMED = dict(resume=True)
         ('resume=False', RESUMED, lambda s: RUN | dict(state_dict=s)),
         ('resume=False', RESUMED, lambda s: dict(state_dict=s, meta={})),
         ('num_heads=2', {}, lambda s: HEADS | dict(state_dict=s)),
+        ('num_words.*img_size', {}, lambda s: dict(state_dict=s | cut(s))),
     ],
 )
 def test_refusals(load, key, options, change):
-    model = demo_model()
+    model = demo_model(**{'model.codebook.centre': 0.9})
     with raises(CheckpointError, key):
         load(model, change(copied(model)), **options)
 
