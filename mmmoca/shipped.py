@@ -31,7 +31,8 @@ def find_config(name: str | os.PathLike) -> Path:
 
     Args:
         name (str | os.PathLike): Its path, or the name of one of mmmoca, such
-            as 'moca_vit-b16_200e' or 'configs/demo/knn_vit-tiny_textures.py'.
+            as 'moca_vit-b16_200e', 'configs/demo/knn_vit-tiny_textures.py' or
+            'mmmoca::demo/knn_vit-tiny_textures.py'.
 
     Returns:
         Path: The file.
@@ -44,7 +45,7 @@ def find_config(name: str | os.PathLike) -> Path:
         if file.is_file():
             return file
     known = shipped_configs()
-    wanted = path.as_posix().removeprefix('configs/').removesuffix('.py')
+    wanted = re.sub(r'^(mmmoca::|configs/)|\.py$', '', path.as_posix())
     for key, file in known.items():
         if wanted in (key, file.stem):
             return file

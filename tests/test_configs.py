@@ -7,7 +7,8 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 
-from mmmoca.engine.config_check import check_config, unread_variables
+from mmmoca.engine.config_check import check_config
+from mmmoca.engine.slips import unread_variables
 
 from .helpers.images import CONFIGS
 

@@ -18,10 +18,8 @@ from mmengine.config import Config
 from mmengine.utils import to_2tuple
 
 from mmmoca.config_parts import parts_of, preprocessor_of, short_name
-from mmmoca.messages import listed
 
-from .config_files import config_files
-from .options import entries, keys_named
+from .options import entries
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all
@@ -224,43 +222,6 @@ def is_variable(name: str) -> bool:
     """Tell a key that neither a run nor an inferencer reads."""
     known = {'custom_imports', *RUN_KEYS}
     return name not in known and not re.match('tta_|test_', name)
-
-
-def unread_variables(cfg: Config) -> str | None:
-    """Say which variables of a config file nothing reads.
-
-    A file that inherits others cannot change what they have computed from a
-    variable of the same name, such as ``data_root``.
-
-    Args:
-        cfg (Config): A config.
-
-    Returns:
-        str: A sentence; None if all are read, or nothing is inherited.
-    """
-    files = config_files(cfg)
-    known = {'custom_imports', *run_keys(cfg), *settings_of(cfg)}
-    for number, file in enumerate(files):
-        # Files that inherit this one may read its variables.
-        read = known.union(*(later.read for later in files[number:]))
-        # test.py --tta reads these.
-        read |= {'tta_model', 'tta_pipeline'}
-        unread = sorted(file.variables - read)
-        if file is not files[-1]:
-            # Skip parts, which only some inheriting files use.
-            parts = (dict, list, tuple)
-            unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
-        if len(file.inherited) > 1 and unread:
-            keys = [key for name in unread for key in keys_named(cfg, name)]
-            whole = sorted(
-                (key for key in keys if '.' in key),
-                key=lambda key: not key.startswith('train'),
-            )
-            for name in () if whole else unread:
-                whole += difflib.get_close_matches(name, settings_of(cfg), 1)
-            instead = f': write {listed(whole, 2)}' if whole else ''
-            return f'nothing reads {listed(unread)} of {file.name}{instead}'
-    return None
 
 
 def wrong_scale(

@@ -22,11 +22,11 @@ from .mmengine import forget_name
 from .recipe import (
     complete_recipe,
     count_micro_batches,
-    likely_slips,
     run_size,
     scale_lr,
     training_set,
 )
+from .slips import likely_slips
 from .steps import unwrap_model
 from .training import build_runner
 

@@ -7,22 +7,18 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 import math
 import os
 from collections.abc import Callable
-from itertools import chain
-from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
-from mmengine.utils import to_2tuple
 
 from mmmoca.checkpoints import local_file, read_checkpoint
 from mmmoca.checkpoints.run_folder import newest_checkpoint
-from mmmoca.config_parts import member_configs, short_name, smallest_crop
+from mmmoca.config_parts import short_name
 
 from .build_errors import explained
-from .config_check import unread_variables
 from .console import without_idle_warnings
 from .options import place
 from .processes import on_main_process, started_processes
@@ -212,70 +208,6 @@ def global_batch_size(cfg: Config) -> int:
     """
     batch = cfg.train_dataloader.batch_size * started_processes(cfg)
     return batch * count_micro_batches(cfg)
-
-
-def likely_slips(cfg: Config) -> list[str]:
-    """Say what a training of a config may not have meant.
-
-    That is a learning rate for another batch, the momentum of MMEngine's
-    averages in the place of the paper's, images that are made smaller than
-    the views need, or variables that nothing reads.
-
-    Args:
-        cfg (Config): A config with a ``train_dataloader``.
-
-    Returns:
-        list[str]: A sentence each.
-    """
-    slips = (
-        _rate_slip(cfg),
-        _momentum_slip(cfg),
-        _size_slip(cfg),
-        unread_variables(cfg),
-    )
-    return [slip for slip in slips if slip]
-
-
-def _rate_slip(cfg: Config) -> str | None:
-    batch = global_batch_size(cfg)
-    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
-    if batch == base:
-        return None
-    return (
-        f'the config has a learning rate for {base} images a step, and this '
-        f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
-        'it'
-    )
-
-
-def _momentum_slip(cfg: Config) -> str | None:
-    momentum = place(cfg, MOMENTUM)[1]
-    if not isinstance(momentum, Real) or not 0 < momentum < 0.5:
-        return None
-    return (
-        f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
-        f"(MMEngine's is the other one): did you mean {1 - momentum:g}?"
-    )
-
-
-def _size_slip(cfg: Config) -> str | None:
-    for part in member_configs(cfg.train_dataloader.dataset):
-        steps = {short_name(step): step for step in part.get('pipeline', ())}
-        most = steps.get('LoadImage', {}).get('reduce_to')
-        views = steps.get('MultiView', {}).get('transforms', ())
-        for step in chain(*views) if most else ():
-            if short_name(step) == 'RandomResizedCrop':
-                share = min(step.get('crop_ratio_range', (0.08, 1.0)))
-                side = max(to_2tuple(step.scale))
-                smallest = smallest_crop(step)
-                if most * smallest < side and smallest:
-                    needed = math.ceil(side / smallest)
-                    return (
-                        f'LoadImage.reduce_to={most} makes images smaller '
-                        f'than crops of {share:g} of them need for views of '
-                        f'{side} pixels: write reduce_to={needed}'
-                    )
-    return None
 
 
 def training_set(cfg: Config) -> BaseDataset:

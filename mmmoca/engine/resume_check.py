@@ -6,14 +6,11 @@ import itertools
 import os
 import re
 from collections.abc import Sized
-from numbers import Real
 
 from mmengine.config import Config
 from mmengine.optim import OptimWrapper, _ParamScheduler
 from mmengine.runner import Runner
-from torch import Tensor
 
-from mmmoca.checkpoints import CheckpointError
 from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
@@ -21,16 +18,15 @@ from .mmengine import loaders_by_role
 from .schedulers import WarmupCosineLR
 from .steps import unwrap_model
 
-_ADVICE = 'start from its weights by load_from=FILE with resume=False'
-# States with the shape of the parameter in any optimiser.
-_MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
+# What to do instead of a resume.
+ADVICE = 'start from its weights by load_from=FILE with resume=False'
 # Keys of a loader that change how fast it is, not what it gives.
 _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
 )
 # Settings that a training depends on, and parts of these that it does not:
-# `check_optimizer` compares rates, and validations change nothing.
+# `check_optimizer` compares rates; a validation changes nothing.
 # Other checks compare the size of a batch, and the images themselves.
 _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
@@ -144,7 +140,7 @@ def warn_of_changes(runner: Runner, old: object) -> None:
         runner.logger.warning(
             f'{listed(restored.values())} of MMEngine goes on as in the '
             'checkpoint, whatever the config says: for another schedule '
-            f'{_ADVICE}'
+            f'{ADVICE}'
         )
 
 
@@ -192,13 +188,13 @@ def check_pairs(runner: Runner, meta: dict) -> None:
     if schedules != parts['schedules']:
         raise ValueError(
             f'the run to resume had the schedules {schedules}, this one has '
-            f'{parts["schedules"]}: write those, in their order, or {_ADVICE}'
+            f'{parts["schedules"]}: write those, in their order, or {ADVICE}'
         )
     if meta.get('groups', parts.get('groups')) != parts.get('groups'):
         raise ValueError(
             'the run to resume had other parameters in the groups of its '
             'optimiser, whose states would be those of others: write its '
-            f'optim_wrapper.paramwise_cfg, or {_ADVICE}'
+            f'optim_wrapper.paramwise_cfg, or {ADVICE}'
         )
 
 
@@ -237,125 +233,3 @@ def images_digest(dataset: Sized) -> str:
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
     return f'{"+".join(sorted(kinds))} {digest.hexdigest()}'
-
-
-def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
-    """Compare the optimiser in a checkpoint with that of the run.
-
-    PyTorch's fused kernels assume dense states of the parameter's shape, and
-    take the file's flags.
-
-    Args:
-        saved (dict): State of an optimiser wrapper. Settings that it lacks
-            are added in place: older versions of PyTorch have fewer.
-        wrapper (OptimWrapper): That of the run.
-
-    Returns:
-        list[str]: Warnings of numbers that the file overrides, and of states
-        that it lacks.
-
-    Raises:
-        CheckpointError: If the file is of another optimiser or of other
-            parameters, or has a state that does not fit them.
-    """
-    try:
-        return _check_groups(saved, wrapper.optimizer.param_groups)
-    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
-        raise CheckpointError(
-            f'the optimiser in the checkpoint is broken: {_ADVICE}'
-        ) from error
-
-
-def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
-    count = itertools.count()
-    numbers = [[next(count) for _ in own['params']] for own in owns]
-    groups, states = saved['param_groups'], saved['state']
-    known = {*itertools.chain(*numbers)}
-    scaler = saved.get('loss_scaler', {}).values()
-    if (
-        [group['params'] for group in groups] != numbers
-        or states.keys() - known
-        or not all(isinstance(value, Real) for value in scaler)
-    ):
-        raise CheckpointError(
-            f'the optimiser in the checkpoint has other parameters: {_ADVICE}'
-        )
-    changed, without, names = {}, 0, {}
-    for group, own in zip(groups, owns):
-        changed |= _changed_numbers(group, own)
-        for number, parameter in zip(group['params'], own['params']):
-            state = states.get(number, {})
-            without += parameter.requires_grad and not state
-            # Adafactor has other states for vectors than for matrices.
-            usual = names.setdefault(parameter.ndim, state) if state else {}
-            if state.keys() != usual.keys():
-                raise CheckpointError(
-                    'states of the optimiser in the checkpoint are missing: '
-                    f'{_ADVICE}'
-                )
-            for name, value in state.items():
-                exact = 'fused' in own or name in _MOMENTS
-                if exact and not _fits(name, value, parameter):
-                    raise CheckpointError(
-                        f'{name} of the optimiser is no dense tensor of the '
-                        f'shape of its parameter: {_ADVICE}'
-                    )
-    warnings = [
-        f'{key} is {before} as in the checkpoint, not {now}; for {now}, '
-        f'{_ADVICE}'
-        for key, (before, now) in changed.items()
-    ]
-    # SGD without momentum has none.
-    if without and any(own.get('momentum') != 0 for own in owns):
-        warnings.append(
-            f'the checkpoint has no state of the optimiser for {without} of '
-            f'{len(known)} parameters, which begin anew'
-        )
-    return warnings
-
-
-def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
-    """List numbers of a group that differ from the config; refuse flags."""
-    changed = {}
-    for key in (group | own).keys() - {'params', 'param_names'}:
-        if key in own and isinstance(own[key], bool | None):
-            # Versions of PyTorch differ in their flags.
-            group.setdefault(key, own[key])
-        elif key not in own and isinstance(group[key], Real | None):
-            continue  # some optimisers count steps in a group
-        held = [s.get(key) for s in (group, own)]
-        # A schedule moves the number itself.
-        pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
-        if key == 'betas' and 'initial_momentum' in own:
-            held = pair = [s.get(key, ())[1:] for s in (group, own)]
-        numbers = {*map(type, held + pair)} <= {int, float}
-        alike = repr(pair[0]) == repr(pair[1]) and (
-            numbers or repr(held[0]) == repr(held[1])
-        )
-        if alike or key.startswith('initial_'):
-            continue
-        if key == 'constant':
-            raise CheckpointError(
-                'parts of the run to resume were frozen, or without decay, '
-                'by another optim_wrapper.paramwise_cfg: write it, or '
-                f'{_ADVICE}'
-            )
-        if not numbers:
-            raise CheckpointError(
-                f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
-                f'that of the config {pair[1]!r}: write the '
-                f"checkpoint's value, or {_ADVICE}"
-            )
-        changed[key] = pair
-    return changed
-
-
-def _fits(name: str, value: object, parameter: Tensor) -> bool:
-    """Return whether a fused kernel can take it as a state of a parameter."""
-    if name == 'step':
-        return isinstance(value, Real) or getattr(value, 'ndim', None) == 0
-    if not isinstance(value, Tensor):
-        return value is None and name == 'momentum_buffer'
-    dense = value.is_contiguous() or value.stride() == parameter.stride()
-    alike = dense and value.shape == parameter.shape
-    return alike and value.is_floating_point()

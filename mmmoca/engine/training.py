@@ -19,13 +19,13 @@ from .mmengine import hand_over
 from .processes import join_processes, on_main_process
 from .recipe import (
     complete_recipe,
-    likely_slips,
     resumed_words,
     scale_lr,
     training_set,
 )
 from .runners.baselines_hook import BaselinesHook
 from .runners.console_runner import ConsoleRunner
+from .slips import likely_slips
 
 
 def run(cfg: Config, progress: bool = False) -> Runner:

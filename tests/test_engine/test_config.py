@@ -14,12 +14,13 @@ from mmengine.runner import Runner
 from mmpretrain.registry import MODELS, TRANSFORMS
 
 from mmmoca.engine.build_errors import explained
-from mmmoca.engine.config import load_config, read_run
-from mmmoca.engine.config_check import RUN_KEYS, unread_variables
+from mmmoca.engine.config import read_run
+from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.copies import copies
 from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
 from mmmoca.engine.settings import unwritten_settings
+from mmmoca.engine.slips import unread_variables
 
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS
@@ -544,9 +545,8 @@ def test_settings_and_whole_keys(tmp_path):
     for names in ('cat', 'cat,dog'):  # as on a command line
         cfg = read_run(SEGMENTATION, {'classes': names})
         assert cfg.model.decode_head.num_classes == names.count(',') + 1
-    # By the name that scripts of others know.
     names = [f'classes={tmp_path}/names.txt']
-    cfg = load_config(SEGMENTATION, cfg_options=names)
+    cfg = read_run(SEGMENTATION, names)
     assert cfg.train_dataloader.dataset.metainfo.classes == ['cat', 'dog']
     assert cfg.model.decode_head.num_classes == 2
 

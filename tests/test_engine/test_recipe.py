@@ -20,13 +20,13 @@ from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.mmengine import built_loops, loaders_by_role
 from mmmoca.engine.recipe import (
     RunSize,
-    likely_slips,
     recipe_numbers,
     resumed_words,
     run_size,
     scale_lr,
     training_set,
 )
+from mmmoca.engine.slips import likely_slips
 from mmmoca.engine.training import build_runner, run
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images

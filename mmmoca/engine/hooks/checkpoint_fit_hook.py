@@ -33,7 +33,7 @@ from mmmoca.engine.mmengine import (
     resumes,
     set_load_address,
 )
-from mmmoca.engine.resume_check import check_optimizer
+from mmmoca.engine.optimizer_check import check_optimizer
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 

@@ -1,0 +1,137 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Compares the optimiser in a checkpoint with that of a resumed run."""
+
+import itertools
+from numbers import Real
+
+from mmengine.optim import OptimWrapper
+from torch import Tensor
+
+from mmmoca.checkpoints import CheckpointError
+
+from .resume_check import ADVICE
+
+# States with the shape of the parameter in any optimiser.
+_MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
+
+
+def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
+    """Compare the optimiser in a checkpoint with that of the run.
+
+    PyTorch's fused kernels assume dense states of the parameter's shape, and
+    take the file's flags.
+
+    Args:
+        saved (dict): State of an optimiser wrapper. Settings that it lacks
+            are added in place: older versions of PyTorch have fewer.
+        wrapper (OptimWrapper): That of the run.
+
+    Returns:
+        list[str]: Warnings of numbers that the file overrides, and of states
+        that it lacks.
+
+    Raises:
+        CheckpointError: If the file is of another optimiser or of other
+            parameters, or has a state that does not fit them.
+    """
+    try:
+        return _check_groups(saved, wrapper.optimizer.param_groups)
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f'the optimiser in the checkpoint is broken: {ADVICE}'
+        ) from error
+
+
+def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
+    count = itertools.count()
+    numbers = [[next(count) for _ in own['params']] for own in owns]
+    groups, states = saved['param_groups'], saved['state']
+    known = {*itertools.chain(*numbers)}
+    scaler = saved.get('loss_scaler', {}).values()
+    if (
+        [group['params'] for group in groups] != numbers
+        or states.keys() - known
+        or not all(isinstance(value, Real) for value in scaler)
+    ):
+        raise CheckpointError(
+            f'the optimiser in the checkpoint has other parameters: {ADVICE}'
+        )
+    changed, without, names = {}, 0, {}
+    for group, own in zip(groups, owns):
+        changed |= _changed_numbers(group, own)
+        for number, parameter in zip(group['params'], own['params']):
+            state = states.get(number, {})
+            without += parameter.requires_grad and not state
+            # Adafactor has other states for vectors than for matrices.
+            usual = names.setdefault(parameter.ndim, state) if state else {}
+            if state.keys() != usual.keys():
+                raise CheckpointError(
+                    'states of the optimiser in the checkpoint are missing: '
+                    f'{ADVICE}'
+                )
+            for name, value in state.items():
+                exact = 'fused' in own or name in _MOMENTS
+                if exact and not _fits(name, value, parameter):
+                    raise CheckpointError(
+                        f'{name} of the optimiser is no dense tensor of the '
+                        f'shape of its parameter: {ADVICE}'
+                    )
+    warnings = [
+        f'{key} is {before} as in the checkpoint, not {now}; for {now}, '
+        f'{ADVICE}'
+        for key, (before, now) in changed.items()
+    ]
+    # SGD without momentum has none.
+    if without and any(own.get('momentum') != 0 for own in owns):
+        warnings.append(
+            f'the checkpoint has no state of the optimiser for {without} of '
+            f'{len(known)} parameters, which begin anew'
+        )
+    return warnings
+
+
+def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
+    """List numbers of a group that differ from the config; refuse flags."""
+    changed = {}
+    for key in (group | own).keys() - {'params', 'param_names'}:
+        if key in own and isinstance(own[key], bool | None):
+            # Versions of PyTorch differ in their flags.
+            group.setdefault(key, own[key])
+        elif key not in own and isinstance(group[key], Real | None):
+            continue  # some optimisers count steps in a group
+        held = [s.get(key) for s in (group, own)]
+        # A schedule moves the number itself.
+        pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
+        if key == 'betas' and 'initial_momentum' in own:
+            held = pair = [s.get(key, ())[1:] for s in (group, own)]
+        numbers = {*map(type, held + pair)} <= {int, float}
+        alike = repr(pair[0]) == repr(pair[1]) and (
+            numbers or repr(held[0]) == repr(held[1])
+        )
+        if alike or key.startswith('initial_'):
+            continue
+        if key == 'constant':
+            raise CheckpointError(
+                'parts of the run to resume were frozen, or without decay, '
+                'by another optim_wrapper.paramwise_cfg: write it, or '
+                f'{ADVICE}'
+            )
+        if not numbers:
+            raise CheckpointError(
+                f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
+                f'that of the config {pair[1]!r}: write the '
+                f"checkpoint's value, or {ADVICE}"
+            )
+        changed[key] = pair
+    return changed
+
+
+def _fits(name: str, value: object, parameter: Tensor) -> bool:
+    """Return whether a fused kernel can take it as a state of a parameter."""
+    if name == 'step':
+        return isinstance(value, Real) or getattr(value, 'ndim', None) == 0
+    if not isinstance(value, Tensor):
+        return value is None and name == 'momentum_buffer'
+    dense = value.is_contiguous() or value.stride() == parameter.stride()
+    alike = dense and value.shape == parameter.shape
+    return alike and value.is_floating_point()

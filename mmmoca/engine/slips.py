@@ -1,0 +1,120 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Says what a config may not have meant, which is no error."""
+
+import difflib
+import math
+from itertools import chain
+from numbers import Real
+
+from mmengine.config import Config
+from mmengine.utils import to_2tuple
+
+from mmmoca.config_parts import member_configs, short_name, smallest_crop
+from mmmoca.messages import listed
+
+from .config_check import run_keys
+from .config_files import config_files
+from .options import keys_named, place
+from .recipe import MOMENTUM, global_batch_size
+from .settings import settings_of
+
+
+def likely_slips(cfg: Config) -> list[str]:
+    """Say what a training of a config may not have meant.
+
+    That is a learning rate for another batch, the momentum of MMEngine's
+    averages in the place of the paper's, images that are made smaller than
+    the views need, or variables that nothing reads.
+
+    Args:
+        cfg (Config): A config with a ``train_dataloader``.
+
+    Returns:
+        list[str]: A sentence each.
+    """
+    slips = (
+        _rate_slip(cfg),
+        _momentum_slip(cfg),
+        _size_slip(cfg),
+        unread_variables(cfg),
+    )
+    return [slip for slip in slips if slip]
+
+
+def _rate_slip(cfg: Config) -> str | None:
+    batch = global_batch_size(cfg)
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
+    if batch == base:
+        return None
+    return (
+        f'the config has a learning rate for {base} images a step, and this '
+        f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
+        'it'
+    )
+
+
+def _momentum_slip(cfg: Config) -> str | None:
+    momentum = place(cfg, MOMENTUM)[1]
+    if not isinstance(momentum, Real) or not 0 < momentum < 0.5:
+        return None
+    return (
+        f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
+        f"(MMEngine's is the other one): did you mean {1 - momentum:g}?"
+    )
+
+
+def _size_slip(cfg: Config) -> str | None:
+    for part in member_configs(cfg.train_dataloader.dataset):
+        steps = {short_name(step): step for step in part.get('pipeline', ())}
+        most = steps.get('LoadImage', {}).get('reduce_to')
+        views = steps.get('MultiView', {}).get('transforms', ())
+        for step in chain(*views) if most else ():
+            if short_name(step) == 'RandomResizedCrop':
+                share = min(step.get('crop_ratio_range', (0.08, 1.0)))
+                side = max(to_2tuple(step.scale))
+                smallest = smallest_crop(step)
+                if most * smallest < side and smallest:
+                    needed = math.ceil(side / smallest)
+                    return (
+                        f'LoadImage.reduce_to={most} makes images smaller '
+                        f'than crops of {share:g} of them need for views of '
+                        f'{side} pixels: write reduce_to={needed}'
+                    )
+    return None
+
+
+def unread_variables(cfg: Config) -> str | None:
+    """Say which variables of a config file nothing reads.
+
+    A file that inherits others cannot change what they have computed from a
+    variable of the same name, such as ``data_root``.
+
+    Args:
+        cfg (Config): A config.
+
+    Returns:
+        str: A sentence; None if all are read, or nothing is inherited.
+    """
+    files = config_files(cfg)
+    known = {'custom_imports', *run_keys(cfg), *settings_of(cfg)}
+    for number, file in enumerate(files):
+        # Files that inherit this one may read its variables.
+        read = known.union(*(later.read for later in files[number:]))
+        # test.py --tta reads these.
+        read |= {'tta_model', 'tta_pipeline'}
+        unread = sorted(file.variables - read)
+        if file is not files[-1]:
+            # Skip parts, which only some inheriting files use.
+            parts = (dict, list, tuple)
+            unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
+        if len(file.inherited) > 1 and unread:
+            keys = [key for name in unread for key in keys_named(cfg, name)]
+            whole = sorted(
+                (key for key in keys if '.' in key),
+                key=lambda key: not key.startswith('train'),
+            )
+            for name in () if whole else unread:
+                whole += difflib.get_close_matches(name, settings_of(cfg), 1)
+            instead = f': write {listed(whole, 2)}' if whole else ''
+            return f'nothing reads {listed(unread)} of {file.name}{instead}'
+    return None
