@@ -46,7 +46,7 @@ def smallest_crop(step: Mapping) -> float:
         step (Mapping): Config of the transform.
 
     Returns:
-        float: As a share of the square's side.
+        float: A share of the square's side.
     """
     share = min(step.get('crop_ratio_range', (0.08, 1.0)))
     low, high = step.get('aspect_ratio_range', (3 / 4, 4 / 3))
@@ -61,7 +61,7 @@ def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:
         stage (str): 'train', 'val' or 'test'.
 
     Returns:
-        dict[str, ConfigDict]: By what they are for: 'val', 'val bank'.
+        dict[str, ConfigDict]: Loaders by what they are for: 'val', 'val bank'.
     """
     found = {stage: cfg.get(f'{stage}_dataloader')}
     for key, loader in (cfg.get(f'{stage}_cfg') or {}).items():

@@ -46,7 +46,7 @@ def escape_record(record: logging.LogRecord) -> bool:
     """Escape control characters of a log record; a filter of loggers.
 
     Args:
-        record (logging.LogRecord): Of any package. Its lines are kept.
+        record (logging.LogRecord): The record. Its lines are kept.
 
     Returns:
         bool: True, the record is logged.

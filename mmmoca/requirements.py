@@ -20,7 +20,7 @@ _REQUIREMENTS = dict(
 
 
 def _installed_version(module: str) -> str | None:
-    """Version of a module, or None for a checkout on PYTHONPATH."""
+    """Return a module's version, or None for a checkout on PYTHONPATH."""
     if find_spec(module) is None:
         return 'not installed'
     for name in (f'onedl-{module}', module, f'{module}-lite'):

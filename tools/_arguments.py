@@ -24,7 +24,7 @@ _FORMAT = warnings.formatwarning
 
 
 def config_file(name: str) -> Path:
-    """Type of an argument: a config file, or the name of one of mmmoca.
+    """Read an argument: a config file, or the name of one of mmmoca.
 
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
@@ -38,7 +38,7 @@ def config_file(name: str) -> Path:
 
 
 def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
-    """Type of an argument: the path of something that exists."""
+    """Read an argument: the path of something that exists."""
 
     def check(name: str) -> str:
         path = Path(name).expanduser()
@@ -59,7 +59,7 @@ image_place = _existing('place', lambda p: p.exists() or '{' in p.name)
 
 
 def positive_integer(text: str) -> int:
-    """Type of an argument: a whole number, 1 or more.
+    """Read an argument: a whole number, 1 or more.
 
     Raises:
         argparse.ArgumentTypeError: If it is none.
@@ -73,7 +73,7 @@ def positive_integer(text: str) -> int:
 
 
 def whole_number(text: str) -> int:
-    """Type of an argument: a whole number, 0 or more.
+    """Read an argument: a whole number, 0 or more.
 
     Raises:
         argparse.ArgumentTypeError: If it is none.
@@ -86,7 +86,7 @@ def whole_number(text: str) -> int:
 
 
 def percentage(text: str) -> float:
-    """Type of an argument: a number above 0, up to 100.
+    """Read an argument: a number above 0, up to 100.
 
     Raises:
         argparse.ArgumentTypeError: If it is none.
@@ -100,7 +100,7 @@ def percentage(text: str) -> float:
 
 
 def _option(text: str) -> str:
-    """Type of an argument: a key and its value.
+    """Read an argument: a key and its value.
 
     Raises:
         argparse.ArgumentTypeError: If it is no ``KEY=VALUE``.
@@ -211,7 +211,7 @@ def run_program(
     with status 130 and one line.
 
     Args:
-        parser (argparse.ArgumentParser): Of its command line.
+        parser (argparse.ArgumentParser): Parser of its command line.
         work (Callable[[argparse.Namespace], None]): What it does with the
             arguments. It imports what loads PyTorch after it has checked
             them.
@@ -228,7 +228,7 @@ def run_program(
             raise
         if _is_stop(error):
             _end(parser, 130, 'stopped')
-        # Of a loader's worker PyTorch gives a traceback in one text.
+        # PyTorch gives the traceback of a loader's worker as one text.
         *_, text = _WORKERS.split(f'{error}')
         message = ' '.join(text.split()) or _where(error)
         _end(parser, 2, f'error: {message}')

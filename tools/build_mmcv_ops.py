@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def installed_mmcv() -> tuple[str, str]:
-    """Distribution and version of mmcv in this environment.
+    """Return the distribution and version of mmcv in this environment.
 
     Raises:
         SystemExit: If there is none, or the lite one.
@@ -162,8 +162,8 @@ def install_ops(version: str | None = None) -> None:
     """Install mmcv with operators, from the cache or built anew.
 
     Args:
-        version (str, optional): Of OpenMMLab's own mmcv. Defaults to the
-            installed distribution and version.
+        version (str, optional): Version of OpenMMLab's own mmcv. Defaults to
+            the installed distribution and version.
 
     Raises:
         SystemExit: If it cannot be done; says what to do.

@@ -40,7 +40,7 @@ def list_configs() -> None:
     """Print the name of each config and what it says of itself."""
     from mmmoca.shipped import first_comment, shipped_configs
 
-    # Those outside of the folders inherit the one of their name.
+    # Configs outside of the folders inherit the one of their name.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
     width = max(map(len, files))
     for name, file in files.items():

@@ -138,10 +138,10 @@ def own_run(args: argparse.Namespace) -> dict:
 
 
 def student_accuracy(checkpoint: Path, images: str | Path) -> float:
-    """k-NN accuracy of the student as the run measures the teacher's.
+    """Measure the student's k-NN accuracy as the run measures the teacher's.
 
     Args:
-        checkpoint (Path): Of the run.
+        checkpoint (Path): Checkpoint of the run.
         images (str | Path): Folder with ``train`` and ``val``.
     """
     import mmmoca

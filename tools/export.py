@@ -16,7 +16,7 @@ from _arguments import (
     run_program,
 )
 
-# As mmmoca.apis.export.FORMATS has them.
+# The keys of mmmoca.apis.export.FORMATS.
 FORMATS = (
     *('timm', 'transformers', 'dinov2'),
     *('onnx', 'torch-export', 'safetensors'),

@@ -72,7 +72,7 @@ def check(cfg: 'Config') -> None:
     """Print what a run would be.
 
     Args:
-        cfg (Config): Of the run.
+        cfg (Config): Config of the run.
     """
     from mmengine.dist import is_main_process
 

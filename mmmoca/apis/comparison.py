@@ -57,8 +57,8 @@ def untrain(encoder: Encoder, seed: int = 0) -> None:
     """Give an encoder the initial weights that MOCA trains from.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`, changed in place.
-        seed (int): Of the weights. Defaults to 0.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`, changed in place.
+        seed (int): Seed of the weights. Defaults to 0.
     """
     vit = encoder.backbone
     with torch.random.fork_rng():
@@ -89,20 +89,20 @@ def evaluate(
     images, and all transforms are the encoder's.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         data_root (str | os.PathLike): Folder with ``train`` and ``val``.
         cache (str | os.PathLike): Folder for the features. A later call with
             the same weights, images and transforms reads them again.
         preset (Preset, optional): The features and settings to use; the
             encoder's if not given.
-        protocols (Sequence[str]): Which of them to run.
-        shots (Sequence[int]): Of low-shot, images a class.
-        percent (Sequence[float]): Of low-shot, percentages of each class.
-        sets (int): Of low-shot, draws for each number and percentage, as in
+        protocols (Sequence[str]): Names of those to run.
+        shots (Sequence[int]): Images a class of low-shot sets.
+        percent (Sequence[float]): Percentages of each class for low-shot sets.
+        sets (int): Low-shot draws for each number and percentage, as in
             make_subset.py.
-        epochs (int): Of linear probing.
-        batch_size (int): Likewise.
-        seed (int): Of the draws and of linear probing.
+        epochs (int): Epochs of linear probing.
+        batch_size (int): Batch size of linear probing.
+        seed (int): Seed of the draws and of linear probing.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
@@ -110,8 +110,8 @@ def evaluate(
         validation images.
 
     Raises:
-        OSError: If there are no images, or none can be read. Some are left
-            out, and counted in ``unreadable`` of the result.
+        OSError: If there are no images, or none can be read. If only some
+            cannot be read, they are left out and counted in ``unreadable``.
         ValueError: If the sets have different classes, or only one, or a class
             has too few images.
     """
@@ -157,11 +157,11 @@ def labelled_sets(
     """Find the images that :func:`evaluate` learns from and tests.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         data_root (str | os.PathLike): Folder with ``train`` and ``val``.
 
     Returns:
-        dict[str, ImageSet]: Of 'train' and 'val'.
+        dict[str, ImageSet]: The sets 'train' and 'val'.
 
     Raises:
         OSError: If there are no images.
@@ -200,11 +200,11 @@ def evaluate_unlabelled(
     size.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         images (str | os.PathLike): Folder of images, at any depth.
         preset (Preset, optional): Its feature for k-NN is used; the
             encoder's if not given.
-        seed (int): Of the views.
+        seed (int): Seed of the views.
         num_workers (int, optional): See :meth:`Encoder.embed`.
         num_images (int): Images at most, evenly spaced.
 
@@ -307,7 +307,8 @@ def _features(
 ) -> tuple[ImageSet, dict[str, Tensor]]:
     """Return the images that can be read, and their features.
 
-    [CLS] and mean patch token, after the final norm and before it.
+    The features are [CLS] and the mean patch token, after the final norm and
+    before it.
     """
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
     found = Images(images.data_list, encoder.pipeline)

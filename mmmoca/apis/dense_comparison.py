@@ -34,10 +34,10 @@ def patch_maps(
     cache: str | os.PathLike,
     num_workers: int | None = None,
 ) -> Tensor:
-    """Patch features of images, kept in half precision in a file.
+    """Return patch features of images, kept in half precision in a file.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         images (Images): Files, all of one size after their transforms.
         cache (str | os.PathLike): Folder for the features. A later call with
             the same weights, images and transforms reads them again.
@@ -83,7 +83,7 @@ def images_with_masks(
     """Return a folder's images and masks as squares of the encoder's size.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         root (str | os.PathLike): Has ``images/<split>`` or ``<split>``, and
             ``masks/<split>`` with a PNG of the same name for each image, see
             :func:`read_mask`.
@@ -137,13 +137,13 @@ def evaluate_masks(
     compared; nothing is augmented.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         root (str | os.PathLike): See :func:`images_with_masks`.
         cache (str | os.PathLike): See :func:`patch_maps`.
-        protocols (Sequence[str]): Of :data:`DENSE`.
+        protocols (Sequence[str]): Some of :data:`DENSE`.
         bank_size (int): Patches of the bank of in-context segmentation.
-        steps (int): Of the linear layer's training.
-        seed (int): Of both.
+        steps (int): Steps of the linear layer's training.
+        seed (int): Seed of both protocols.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:

@@ -51,7 +51,7 @@ def embed_to_file(
     ranks together, which share the parts.
 
     Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
+        encoder (Encoder): An encoder of :func:`mmmoca.load`.
         images (str | os.PathLike | Sequence[str] | Images): A folder,
             shards, or a data set of Hugging Face, see :meth:`Encoder.embed`;
             or files.
@@ -174,7 +174,7 @@ def _fill(
         rows (np.ndarray): (len(span), D). Those of images that cannot be read
             keep what they have.
         span (range): The images.
-        batches (Iterable[tuple]): Of :meth:`Encoder.stream`.
+        batches (Iterable[tuple]): What :meth:`Encoder.stream` yields.
         feature (str): See :meth:`Embeddings.pick`.
         skip_unreadable (bool): Raise no error for such images.
     """
@@ -268,8 +268,8 @@ def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
 
     Args:
         path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
-        shape (tuple): Of the features, a number of rows first.
-        dtype (type): Of ``.npy``. Defaults to float32.
+        shape (tuple): Shape of the features, the number of rows first.
+        dtype (type): Type of the numbers in ``.npy``. Defaults to float32.
     """
     try:
         if path.suffix == '.parquet':
@@ -322,7 +322,7 @@ def _join(
         return
     with atomic_write(f'{out}.names.txt') as temporary:
         temporary.write_bytes(_lines(names))
-    # Not by a memory map, which would crash on a full disk.
+    # A memory map would crash on a full disk.
     header = dict(descr='<f4', fortran_order=False, shape=shape)
     with atomic_write(out) as temporary, open(temporary, 'wb') as file:
         np.lib.format.write_array_header_1_0(file, header)

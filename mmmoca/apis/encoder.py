@@ -39,18 +39,18 @@ class Encoder(BaseModel):
     Args:
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
-        preset (Preset): Which features protocols take of it.
+        preset (Preset): The features that protocols take.
         metainfo (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
             ``num_heads``.
 
     Attributes:
         backbone (VisionTransformer): The ViT of mmpretrain.
-        preprocessing (Preprocessing): As given.
+        preprocessing (Preprocessing): The ``settings``.
         pipeline (list[dict]): Transforms of a file, before normalisation.
         preset (Preset): The method's published settings, with the feature
             that the run was validated by.
-        feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
-        metainfo (dict): As given.
+        feature (str): The feature that k-NN takes: 'avg', 'cls' or 'cls-avg'.
+        metainfo (dict): See above.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Encoder(BaseModel):
                 for kind in kinds if good else ():
                     part = getattr(embeddings, kind)
                     if kind not in kept:
-                        # Made once: parts of it would need twice the memory.
+                        # Allocated once: joining parts needs twice the memory.
                         shape = len(found), *part.shape[1:]
                         kept[kind] = part.new_full(shape, torch.nan)
                     kept[kind][good] = part

@@ -41,8 +41,8 @@ class Images(Dataset):
             contents of files, PIL images, arrays, or what a data set says of
             an image.
         pipeline (list[dict]): Configs of transforms, the loader first.
-        seed (int, optional): Of what :class:`SeedTransforms` in the pipeline
-            seeds, with the place of the image. Defaults to None.
+        seed (int, optional): With the place of the image it seeds what
+            :class:`SeedTransforms` in the pipeline does. Defaults to None.
 
     Attributes:
         odd (int): Number of images that stand out, of those that were read.
@@ -112,7 +112,7 @@ class Images(Dataset):
             )
 
     def path(self, index: int) -> str | None:
-        """Path or URL of an image, None of one in memory."""
+        """Return the path or URL of an image, None for one in memory."""
         if isinstance(self.sources, HFRows):
             return None
         source = self.sources[index]
@@ -163,7 +163,7 @@ def collate(
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, quotas of its groups."""
+    """Count the cores that this process may use, by affinity and quotas."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

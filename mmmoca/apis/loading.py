@@ -60,7 +60,7 @@ def load(
             it was trained on. Positions are resized.
         num_heads (int, optional): Attention heads, if neither the file nor
             the size of the ViT tells.
-        mean (Sequence[float], optional): Of each channel in the values of
+        mean (Sequence[float], optional): Mean of each channel in the values of
             the file, 0 to 255 say, instead of what is recorded. In the order
             of ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Likewise.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What transformers and timm write beside a file of weights."""
+"""Reads what transformers and timm write beside a file of weights."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pathlib import Path
 from .errors import CheckpointError
 
 _RESAMPLING = {'2': 'bilinear', '3': 'bicubic'}  # of Pillow
-# As they name it, so that no other file belongs to a config.json.
+# Their names of it, so that no other file belongs to a config.json.
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
@@ -26,7 +26,7 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
         naming (str): Whose names the weights have: 'huggingface' or 'timm'.
 
     Returns:
-        dict: As a record of this package, see :func:`.record.file_record`.
+        dict: A record like this package's, see :func:`.record.file_record`.
         Empty if nothing is said, or the file or the weights have other
         names than theirs.
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fitting the encoder of a checkpoint to a model, and whether it fits.
+"""Fits the encoder of a checkpoint to a model, and checks the fit.
 
 MMEngine loads the tensors that match and only logs the rest, so that a wrong
 file or prefix would leave a model untrained without an error.
@@ -149,7 +149,7 @@ def check_fit(
 def _misshapen(
     module: nn.Module, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the names of both whose shapes differ, except those resized."""
+    """Return the names in both whose shapes differ, except resized ones."""
     # With num_words='auto' a codebook takes as many as the state has.
     resized = {
         f'{name}.words'
@@ -193,7 +193,7 @@ def _key_of(misshapen: list[str]) -> str:
 def _arch_options(
     vits: list[tuple[str, VisionTransformer, dict]], record: dict
 ) -> str:
-    """Return options that give a config the ViT of a file, if another."""
+    """Return the options that give a config the ViT of a file, or ''."""
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
@@ -229,7 +229,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers and rotary positions of the file or the model alone."""
+    """Refuse registers or rotary positions that only one of both has."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))
@@ -244,8 +244,8 @@ def _check_tokens(
             )
         raise CheckpointError(
             f'the encoder of the checkpoint has {file[0]} registers and '
-            f'positions={file[1]}, {role} {model[0]} and {model[1]}: write '
-            f'{advice}'
+            f'positions={file[1]}, but {role} has {model[0]} and {model[1]}: '
+            f'write {advice}'
         )
     periods = saved.get('rotary_periods', ())
     if len(periods) and saved['cls_token'].shape == vit.cls_token.shape:
@@ -260,7 +260,7 @@ def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
         text = ', '.join(f'{key}={value}' for key, value in arch.items())
         raise CheckpointError(
             f'the encoder of the checkpoint has {heads} attention heads, '
-            f'{role} another number: write arch=dict({text}) for '
+            f'but {role} has another number: write arch=dict({text}) for '
             'model.backbone in a config'
         )
 
@@ -338,16 +338,16 @@ def without_final_norm(
 ) -> dict:
     """Leave out the norms after the last layer that a ViT does not have.
 
-    Pyramids and classifiers have others in their place, which MMEngine would
-    warn of.
+    Pyramids and classifiers have other norms instead. MMEngine would warn of
+    the checkpoint's.
 
     Args:
         checkpoint (dict): What was read. Not changed.
         model (nn.Module): The ViT, or another model, which keeps all.
-        prefix (str): Of its names in the checkpoint, with a dot.
+        prefix (str): Prefix of its names in the checkpoint, with a dot.
 
     Returns:
-        dict: The same without them.
+        dict: The checkpoint without these norms.
     """
     if not isinstance(model, VisionTransformer):
         return checkpoint

@@ -12,7 +12,7 @@ from mmmoca.messages import listed
 from .errors import CheckpointError
 from .names import PROJECTION
 
-# The weight that tells a ViT, and whose names it has.
+# The weight that identifies a ViT, and the library that names it so.
 _ANCHORS = {
     'patch_embed.proj.weight': 'timm',
     PROJECTION: 'mmpretrain',
@@ -39,7 +39,7 @@ _WRAPPERS = re.compile(
 )
 # Keys and prefixes of averaged weights, as timm's state_dict_ema.
 _AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
-# Those of a teacher, which may be called ema_teacher.
+# Keys and prefixes of a teacher, which may be called ema_teacher.
 _TEACHER = re.compile('teacher|target|momentum')
 ROLES = ('teacher', 'student')
 
@@ -48,9 +48,9 @@ class Place(NamedTuple):
     """Where an encoder is in a file.
 
     Attributes:
-        container (str): Key of the file.
-        prefix (str): Of its names there.
-        naming (str): Whose names it has: timm's, mmpretrain's, ...
+        container (str): Key of the file that holds the encoder's tensors.
+        prefix (str): Prefix of their names there.
+        naming (str): The library that named them: timm, mmpretrain, ...
     """
 
     container: str
@@ -69,7 +69,8 @@ class Location(NamedTuple):
             decoders beside it, under their names in the file, without prefix.
         naming (str): See :class:`Place`.
         role (str): 'teacher', 'student' or 'only'.
-        places (list[Place]): Of all encoders whose weights are of its kind.
+        places (list[Place]): Places of all encoders in the file whose weights
+            are of the same kind, raw or averaged.
         choice (str, optional): A line that says which of two sets of weights
             they are.
     """
@@ -173,7 +174,7 @@ def choose_weights(
         source (str): What to call the file in errors.
 
     Returns:
-        tuple[list[Place], str, optional]: Those of the chosen weights, and,
+        tuple[list[Place], str, optional]: Places of the chosen weights, and,
         if there are averaged ones, a line that says which they are.
 
     Raises:
@@ -198,7 +199,7 @@ def choose_weights(
     if not beside:
         return sets[taken], None
     places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
-    line = f'its {taken} weights are taken, to choose by weights= of: {places}'
+    line = f'its {taken} weights are taken; weights= chooses among {places}'
     return sets[taken], line
 
 

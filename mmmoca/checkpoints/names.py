@@ -45,7 +45,7 @@ class NameTable:
 
         Args:
             name (str): The name.
-            column (int): Which of the names of a row to write. A row of fewer
+            column (int): The column whose names are written. A row of fewer
                 names has its last one there. Defaults to 1, the first of
                 theirs.
         """

@@ -31,7 +31,7 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the sizes of a ViT, as mmpretrain's ``arch`` calls them.
 
     Args:
-        state_dict (Mapping[str, Tensor]): Of a ViT.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT.
 
     Returns:
         dict[str, int]: ``embed_dims``, ``num_layers`` and
@@ -49,7 +49,7 @@ def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
     """Return what a ViT has that a plain one does not have.
 
     Args:
-        state_dict (Mapping[str, Tensor]): Of a ViT.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT.
 
     Returns:
         tuple[int, str]: ``num_registers`` and ``positions``, as
@@ -88,8 +88,9 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
     """Refuse an encoder whose tensors do not fit each other.
 
     Args:
-        state_dict (Mapping[str, Tensor]): Of a ViT, as a file has it: queries,
-            keys and values may be apart, and layers may be scaled.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT, as a file has
+            it: queries, keys and values may be apart, and layers may be
+            scaled.
         source (str): What to call it in errors.
 
     Raises:
@@ -146,11 +147,11 @@ def normalise(
     Its output stays the same.
 
     Args:
-        state_dict (Mapping[str, Tensor]): Of a ViT that :func:`check_shapes`
-            has accepted. Not changed.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT that
+            :func:`check_shapes` has accepted. Not changed.
         record (Mapping): What the file records of it: ``grid`` and
             ``num_heads``, see :func:`run_record`.
-        naming (str): Whose names it had, see :class:`Place`.
+        naming (str): The library that named it, see :class:`Place`.
         source (str): What to call it in errors.
 
     Returns:
@@ -187,7 +188,7 @@ def _with_joint_qkv(
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
         queries, keys, _ = names
         if match[3] == '.bias' and queries in state:
-            # Those of DINOv3 and EVA have none: it would change no score.
+            # DINOv3's and EVA's keys have no bias: it would change no score.
             state.setdefault(keys, zeros_like(state[queries]))
         if not state.keys() >= set(names):
             raise CheckpointError(
@@ -199,7 +200,7 @@ def _with_joint_qkv(
 
 
 def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Apply the masks of DINOv3's biases, which switch those of keys off."""
+    """Apply the masks of DINOv3's biases, which switch key biases off."""
     state = dict(state_dict)
     for name in state_dict:
         bias = name.removesuffix('_mask')
@@ -244,7 +245,7 @@ def _with_rotary_parts(
         del state['register_tokens']  # as transformers has them
     for name in state_dict:
         if name.endswith('.qkv.weight'):
-            # timm leaves them out where they are 0.
+            # timm leaves out biases that are 0.
             zeros = torch.zeros(len(state[name]))
             state.setdefault(name.replace('weight', 'bias'), zeros)
     return state
@@ -291,7 +292,7 @@ def split_qkv(state_dict: dict[str, Tensor]) -> None:
     """Split queries, keys and values, in place.
 
     Args:
-        state_dict (dict[str, Tensor]): Of a ViT.
+        state_dict (dict[str, Tensor]): State dict of a ViT.
     """
     for name in list(state_dict):
         match = _QKV.fullmatch(name)
@@ -306,13 +307,14 @@ def grid_of(
     """Return the patch grid that an encoder is for.
 
     Args:
-        state_dict (Mapping[str, Tensor]): Of a ViT, see :func:`normalise`.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT, see
+            :func:`normalise`.
         recorded (Sequence[int], optional): Rows and columns that the file
             records, if it does.
 
     Returns:
-        tuple[int, int], optional: See :func:`position_grid`. Rotary positions
-        have none: as recorded, else that of 224 x 224 pixels.
+        tuple[int, int], optional: See :func:`position_grid`. For rotary
+        positions it is the recorded grid, or else that of 224 x 224 pixels.
     """
     if 'pos_embed' in state_dict:
         return position_grid(recorded, state_dict['pos_embed'])
@@ -347,10 +349,10 @@ def position_grid(
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
     """Adapt a patch projection to another number of input channels.
 
-    To one channel: the sum over the old ones, so that a grey image gives
-    what its three equal channels gave. To N: the old channels in turn until
-    there are N, times C / N, so that activations keep their scale. This is
-    the rule of timm's ``adapt_input_conv``.
+    For one channel, the weights of the old ones are summed, so that a grey
+    image gives what its three equal channels gave. For N channels, the old
+    ones are repeated in turn and multiplied by C / N, so that activations keep
+    their scale. This is the rule of timm's ``adapt_input_conv``.
 
     Args:
         projection (Tensor): Weight of the patch projection, (D, C, P, Q).

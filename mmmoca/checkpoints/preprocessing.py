@@ -28,7 +28,7 @@ class Preprocessing(NamedTuple):
     Attributes:
         pipeline (tuple[dict, ...]): Configs of the transforms: loading,
             resizing, and cropping unless the whole image is resized.
-        mean (tuple[float, ...]): Of each channel in the order of
+        mean (tuple[float, ...]): Mean of each channel in the order of
             ``channel_order``, in the values of the file: 0 to 255 in images
             of 8 bits.
         std (tuple[float, ...]): Likewise.
@@ -71,7 +71,7 @@ def preprocessing_of(
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        mean (Sequence[float], optional): Of each channel, instead of what
+        mean (Sequence[float], optional): Mean of each channel, instead of what
             the file records.
         std (Sequence[float], optional): Likewise.
         config (dict, optional): A config of plain values that says it instead
@@ -138,7 +138,7 @@ def _given(
 
 
 def _assumed(known: dict, channels: int) -> dict:
-    """ImageNet's normalisation, where the file records none."""
+    """Return ImageNet's normalisation, for a file that records none."""
     if 'mean' in known:
         return {}
     if channels != 3:

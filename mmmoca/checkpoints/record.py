@@ -25,7 +25,7 @@ TRANSFORMS = dict(
     Resize='mmpretrain.Resize',
     CenterCrop='mmpretrain.CenterCrop',
 )
-# Their arguments that change an image, and what each value is, or its parts.
+# Their arguments that change an image, with the type of a value or its parts.
 _ARGUMENTS = dict(
     type=str,
     color_type=str,
@@ -126,7 +126,7 @@ def _is_usable(key: str, value: object, kind: type) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Show a number or a text; of containers, which may be long, the type."""
+    """Show a number or text; of a container, which may be long, the type."""
     plain = isinstance(value, str | Real)
     return repr(value)[:80] if plain else type(value).__name__
 
@@ -135,14 +135,14 @@ def run_record(config: dict, model: nn.Module) -> dict:
     """Return what a run records of its encoder whenever it saves it.
 
     Args:
-        config (dict): Config of the run, of plain values.
-        model (nn.Module): The run's.
+        config (dict): Config of the run, as plain values.
+        model (nn.Module): Model of the run.
 
     Returns:
-        dict: Of the first ViT of the model, ``num_heads``, ``grid`` (rows
-        and columns of patches) and ``preprocessing``, see
-        :func:`images_record`; and ``computed_by``, the user's classes that
-        compute features, if there are any. Empty if there is no ViT.
+        dict: ``num_heads``, ``grid`` (rows and columns of patches) and
+        ``preprocessing`` of the model's first ViT, see :func:`images_record`;
+        and ``computed_by``, the user's classes that compute features, if
+        there are any. Empty if there is no ViT.
     """
     vits = [m for m in model.modules() if isinstance(m, VisionTransformer)]
     if not vits:
@@ -172,8 +172,8 @@ def images_record(
     """Return what a config says of how images are prepared.
 
     Args:
-        config (dict): Of plain values.
-        channels (int): Of the images.
+        config (dict): A config, as plain values.
+        channels (int): Number of channels of the images.
         img_size (tuple[int, int]): Height and width of the encoder's images.
 
     Returns:
@@ -233,7 +233,7 @@ def normalisation(
     """Return the mean and std of each channel, of colours in the order RGB.
 
     Args:
-        images (dict): Of :func:`images_record`.
+        images (dict): What :func:`images_record` returned.
 
     Returns:
         tuple[tuple[float, ...], tuple[float, ...]] | None: None if the config

@@ -25,8 +25,8 @@ INTERRUPTED = 'interrupted.pth'
 class FolderLock:
     """Lets one run at a time write to a folder.
 
-    The lock goes with its process: one that was killed leaves none behind. A
-    second lock of the same thread takes over what an exception left.
+    The lock ends with its process: a killed process leaves none behind. A
+    second lock of the same thread takes over one that an exception left.
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
@@ -98,15 +98,15 @@ def _taken(folder: Path, owner: str, argument: str) -> RuntimeError:
 
 
 def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
-    """Checkpoints that a run has written to a folder, the newest first.
+    """Return the checkpoints of a run in a folder, the newest first.
 
     Args:
         folder (str | os.PathLike): The folder.
-        template (str): Their names, ``{}`` for the number, which is their
-            age: 'epoch_{}.pth' say.
+        template (str): Their names, with ``{}`` for the number that orders
+            them, such as 'epoch_{}.pth'.
 
     Returns:
-        list[Path]: Those of the largest number first.
+        list[Path]: The checkpoints, that of the largest number first.
     """
     before, after = map(re.escape, re.split(r'{.*?}', template))
     pattern = re.compile(rf'{before}(\d+){after}')
@@ -169,7 +169,7 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    # The next checkpoint removes it.
+    # The next checkpoint removes this file, so it is the newest.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
@@ -177,7 +177,7 @@ def newest_checkpoint(
             continue
         try:
             problem = _problem(read_checkpoint(path, lazy=True))
-        # What a damaged file raises nobody can list: MemoryError is one kind.
+        # Nobody can list what a damaged file raises, such as a MemoryError.
         except Exception as error:
             problem = str(error) or type(error).__name__
         if problem is None:

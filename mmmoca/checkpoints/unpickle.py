@@ -148,7 +148,7 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def safe_unpickling() -> Iterator[None]:
-    """Context in which ``torch.load`` accepts what MMEngine's files hold.
+    """Let ``torch.load`` accept what MMEngine's files hold, as a context.
 
     Besides tensors and plain values these are log histories, numbers and
     arrays of NumPy, and ``argparse.Namespace``. What others of the process

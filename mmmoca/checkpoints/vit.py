@@ -136,11 +136,11 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        num_heads (int, optional): Instead of what is recorded.
+        num_heads (int, optional): Number to take instead of the recorded one.
 
     Returns:
-        int: As given, as the file records, or what all ViTs of these sizes
-        have.
+        int: The number that is given, that the file records, or that all ViTs
+        of these sizes have.
 
     Raises:
         CheckpointError: If it cannot be known, or does not divide the

@@ -99,7 +99,7 @@ class LoadBands(LoadImage):
         """Read what a file says of its bands, without their values.
 
         Args:
-            content (bytes): Of the file.
+            content (bytes): Content of the file.
             name (str): What to call it in errors.
 
         Returns:

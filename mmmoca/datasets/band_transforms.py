@@ -72,7 +72,7 @@ class BandJitter(BaseTransform):
 
     @cache_randomness
     def _draw(self, channels: int) -> tuple[np.ndarray, ...]:
-        """Brightness, contrast, gain and noise of each channel, (C,)."""
+        """Draw brightness, contrast, gain and noise of each channel, (C,)."""
         amounts = np.array([[*self.amounts.values()]]).T  # (4, 1)
         lows = np.array([[-1, -1, -1, 0]]).T
         count = channels if self.per_band else 1

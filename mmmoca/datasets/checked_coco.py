@@ -79,7 +79,7 @@ class CheckedCocoDataset(CocoDataset):
     """
 
     def load_data_list(self) -> list[dict]:
-        """Load the annotations, and say what stands out of the objects."""
+        """Load the annotations, and warn of objects that stand out."""
         steps = self.pipeline.transforms
         masks = any(getattr(step, 'with_mask', False) for step in steps)
         self.boxes = BoxFacts(self.metainfo['classes'], masks)
@@ -118,7 +118,7 @@ class CheckedCocoDataset(CocoDataset):
         return super().parse_data_info(dict(raw_data_info, raw_ann_info=taken))
 
     def filter_data(self) -> list[dict]:
-        """Leave out images without objects, not all of them."""
+        """Leave out images without objects, but refuse to leave out all."""
         data = super().filter_data()
         if self.data_list and not data:
             raise ValueError(

@@ -15,7 +15,7 @@ def check_same_classes(
     Args:
         names (Sequence[str]): Names of the classes of some images; none if
             they have no names.
-        others (Sequence[str]): Those of others.
+        others (Sequence[str]): Names of the classes of other images.
         roles (tuple[str, str]): What the images are for, for the message.
 
     Raises:

@@ -67,7 +67,7 @@ def check_entries(
 
 
 def _names(content: dict) -> Iterator[tuple[str, Any]]:
-    """Yield the ids and names that are none or occur twice."""
+    """Yield the ids and names that are invalid or occur twice."""
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
@@ -83,7 +83,7 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
 def _values(
     content: dict, masks: bool, evaluated: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Sizes, references, boxes and masks that make no sense."""
+    """Yield the sizes, references, boxes and masks that make no sense."""
     sizes = {i['id']: [i['height'], i['width']] for i in content['images']}
     categories = {category['id'] for category in content['categories']}
     for index, size in sizes.items():
@@ -110,7 +110,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     """Say what makes no sense in an object, or in its mask."""
     box, mask = one['bbox'], one.get('segmentation')
     if not are_finite(box) or len(box) != 4 or not are_finite([one['area']]):
-        return 'bbox is not four finite numbers, or area none'
+        return 'bbox is not four finite numbers, or area is not a finite one'
     if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
         return 'iscrowd or ignore is not 0 or 1'
     if size is None:
@@ -119,7 +119,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return 'segmentation is missing, which with_mask=True reads'
     if isinstance(mask, dict):
         counts = _counts(mask.get('counts'))
-        # What is not counted pycocotools takes from memory as it finds it.
+        # pycocotools takes what is not counted from memory as it finds it.
         same = mask.get('size') == size and sum(counts) == math.prod(size)
         return (
             None if same and min(counts) >= 0 else 'RLE does not fit its image'
@@ -128,10 +128,10 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return 'segmentation is no list of polygons, each a list of numbers'
     # pycocotools makes room for each pixel on the way, or fails in doing so.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
-        return 'segmentation leads far out of the image'
+        return 'segmentation reaches far beyond the image'
     # Polygons of the corner pixel have a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
-        return 'segmentation has shares of 1 for pixels'
+        return 'segmentation has fractions of the image, not pixels'
     return None
 
 

@@ -57,7 +57,7 @@ def resize(
 
 
 def _blend_table(base: int, factor: float) -> np.ndarray:
-    """Table (256,) of ``base + factor * (value - base)``, cut to uint8."""
+    """Tabulate ``base + factor * (value - base)``, cut to uint8, (256,)."""
     values = np.arange(256, dtype=np.float32)
     values = base + np.float32(factor) * (values - base)
     return np.clip(values, 0, 255).astype(np.uint8)
@@ -122,7 +122,7 @@ def adjust_hue(img: np.ndarray, shift: float) -> np.ndarray:
 
 
 def grayscale(img: np.ndarray) -> np.ndarray:
-    """Grey version of an image, in three equal channels.
+    """Return the grey version of an image, in three equal channels.
 
     Args:
         img (np.ndarray): BGR image of shape (H, W, 3), uint8.

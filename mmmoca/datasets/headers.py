@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What an image says of itself, without its pixels."""
+"""Reads what a file says of its image, without its pixels."""
 
 import io
 import struct
@@ -50,19 +50,20 @@ _ENDS = {'GIF': b'\0;', 'JPEG2000': b'\xff\xd9'}
 
 
 class Header(NamedTuple):
-    """What an image says of itself, without its pixels.
+    """What a file says of its image, without its pixels.
 
     Attributes:
         format (str): Pillow's name; 'NPY'; '' of an array in memory.
         mode (str): Pillow's; NumPy's type, where Pillow has none.
         size (tuple[int, int]): H and W as stored.
-        channels (int): As stored: 1 of a palette.
-        bits (int): Of a channel.
+        channels (int): Number of channels as stored: 1 for a palette.
+        bits (int): Bits of a channel.
         orientation (int): 1 to 8, as EXIF counts; 1 if it says none.
         transparent (bool): Whether pixels can be transparent.
         extra (int): Channels that are neither colours nor transparency.
         inverted (bool): Whether 0 is white, in a TIFF.
-        nodata (float, optional): What stands for no measurement, of GDAL.
+        nodata (float, optional): The value that stands for no measurement, by
+            GDAL.
         frames (int): Pages, frames or series. Only the first is read.
         whole (bool): Whether the file ends as its format ends.
         odd_exif (bool): Whether there is EXIF that cannot be read.
@@ -197,7 +198,7 @@ def _header_of_shape(
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
-    # Pillow takes an array in memory like this.
+    # Pillow takes such an array in memory for one with transparency.
     clear = not kind and shape[2:] == (4,) and dtype == np.uint8
     bits = 1 if dtype.kind == 'b' else 8 * dtype.itemsize
     size = int(height), int(width)
@@ -275,7 +276,7 @@ def _header_of_tiff(content: bytes) -> Header:
         extra=extra,
         inverted=photometric == 0,
         nodata=_number(_first(first, _GDAL_NODATA, b'')),
-        # Not those of fewer pixels, or of a mask.
+        # Pages of fewer pixels, or of a mask, do not count.
         frames=1
         + sum(not _first(page, Tag.NewSubfileType, 0) & 5 for page in others),
         whole=whole and max(map(_end_of_pixels, pages)) <= len(content),
@@ -311,7 +312,7 @@ def _number(text: bytes) -> float | None:
 
 
 def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
-    """Tags of each page of a TIFF, or of EXIF, which is written likewise.
+    """Yield the tags of each page of a TIFF, or of EXIF in TIFF layout.
 
     Raises:
         KeyError, struct.error: If it is not a TIFF, or damaged.
@@ -361,7 +362,7 @@ def _count_frames(image: Image.Image) -> int:
 
 
 def _png_chunks(content: bytes) -> dict[bytes, bytes]:
-    """Chunks of a PNG by their names, without its pixels."""
+    """Return the chunks of a PNG by their names, without its pixels."""
     found, place = {}, 8
     while place + 12 <= len(content):
         begin = place + 8

@@ -16,7 +16,7 @@ from .seeding import evenly_spaced_rows
 def held_out(
     dataset: dict, every: int = 10, rest: bool = False
 ) -> BaseDataset:
-    """Every n-th image of a data set, or all the others.
+    """Take every n-th image of a data set, or all the others.
 
     Registered as ``mmmoca.HeldOut``. The images that are held out of a
     training choose among its classifiers, see
@@ -51,7 +51,7 @@ def held_out(
 def evenly_spaced(
     dataset: dict | BaseDataset | Sequence[dict], number: int
 ) -> 'BaseDataset | NumberedSets':
-    """Some images of one or several data sets, evenly spaced.
+    """Evenly spaced images of one or several data sets.
 
     Registered as ``mmmoca.EvenlySpaced``.
 

@@ -80,7 +80,7 @@ class HFImages(ImageSet):
             yield dict(img_path=url, gt_label=label)
 
     def _labels(self, dataset: 'Dataset') -> list[int | None]:
-        """Class of each row, None of one without."""
+        """Return the class of each row, or None for one without a class."""
         name = _choose(
             dataset, 'label_column', self.label_column, 'ClassLabel'
         )
@@ -102,7 +102,7 @@ class HFImages(ImageSet):
 
 
 def is_opened(data: object) -> bool:
-    """Tell a data set of Hugging Face without importing their library."""
+    """Return whether data is a Dataset of Hugging Face, without an import."""
     kind = type(data)
     name = f'{kind.__module__}.{kind.__name__}'
     return name == 'datasets.arrow_dataset.Dataset'
@@ -115,8 +115,8 @@ class HFRows(Sequence):
         dataset (Dataset): The data set.
         column (str, optional): Column of the images. Defaults to None, the
             only one.
-        folder (str): What all files that rows name have to lie in. Defaults
-            to '', any place: whoever opened the data set trusts it.
+        folder (str): Folder in which all files that rows name must lie.
+            Defaults to '', any place: whoever opened the data set trusts it.
 
     Raises:
         ValueError: If there is no such column, or several, or no row, or the

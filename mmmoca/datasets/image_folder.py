@@ -132,7 +132,7 @@ def visible_folders(root: str) -> list[str]:
 
 
 def _made_by(folder: str) -> str | None:
-    """Who has made a folder that is no one's images, if someone has."""
+    """Say who has made a folder that is no one's images, if someone has."""
     name = os.path.basename(folder)
     if name in _OF_MACHINES:
         return name

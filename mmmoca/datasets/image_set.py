@@ -226,7 +226,7 @@ def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
 
 
 def judging(transform: BaseTransform) -> BaseTransform:
-    """Our loader in the place of MMCV's, which looks at no image's bits.
+    """Return our loader for MMCV's, which looks at no image's bits.
 
     MMPreTrain's inferencers know how to replace MMCV's in a config.
     """

@@ -25,7 +25,7 @@ _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
 class DepthError(OSError, ValueError):
-    """An image of other bits or bands than its loader, or its set, is for."""
+    """An image has other bits or bands than its loader or its set takes."""
 
 
 @TRANSFORMS.register_module()

@@ -47,7 +47,7 @@ _ONE = [
     'lr',
     'weight_decay',
 ]
-# Of ViTFeaturePyramid.
+# Strides of ViTFeaturePyramid.
 PYRAMID_STRIDES = (4, 8, 16, 32)
 # Parts whose keys the user names.
 _NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
@@ -55,8 +55,8 @@ _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
     r'(train|val|test)_(cfg|dataloader)|env_cfg'
 )
-# The top-level keys that a run reads: those of MMEngine's Runner, which takes
-# PyTorch to be imported, and those of its parts and ours.
+# The top-level keys that a run reads: those of MMEngine's Runner, of its parts
+# and ours. They are listed here because importing Runner imports PyTorch.
 _KEYS = (
     'auto_scale_lr cfg custom_hooks data_preprocessor default_hooks '
     'default_scope env_cfg experiment_name launcher load_from log_level '
@@ -110,7 +110,7 @@ def check_config(cfg: Config) -> None:
 
 def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
     """Yield the keys at the top level that are near to known ones."""
-    # A variable that computes others is of another kind than the key.
+    # A variable that other values use has another type than the key.
     pairs = [
         (name, key)
         for key in settings.keys() - known
@@ -219,7 +219,7 @@ def run_keys(cfg: Config) -> set[str]:
 
 
 def is_variable(name: str) -> bool:
-    """Tell a key that neither a run nor an inferencer reads."""
+    """Return whether neither a run nor an inferencer reads a key."""
     known = {'custom_imports', *RUN_KEYS}
     return name not in known and not re.match('tta_|test_', name)
 
@@ -230,7 +230,7 @@ def wrong_scale(
     """Say what is wrong with mean and std of 0 to 1 for images of 8 bits.
 
     Args:
-        mean (Sequence[float], optional): Of each channel.
+        mean (Sequence[float], optional): Mean of each channel.
         std (Sequence[float], optional): Likewise.
 
     Returns:
@@ -250,7 +250,7 @@ def wrong_scale(
 
 
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
-    """Problems of a part of a config, and of its parts."""
+    """Yield the problems of a part of a config and of the parts in it."""
     if path and isinstance(part, dict) and not _NAMES.search(path):
         # The inherited key, which is right, comes first.
         yield from _slips(itertools.combinations(part, 2), path)
@@ -284,7 +284,7 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 
 def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
-    """Keys that are a slip away from a known one."""
+    """Yield a problem for each key that is a slip away from a known one."""
     for name, key in pairs:
         if key in _with_slips(name) or name in _with_slips(key):
             yield f'{path}{key}: there is no such key: did you mean {name}?'

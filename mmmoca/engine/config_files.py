@@ -33,10 +33,11 @@ class ConfigFile(NamedTuple):
             its own.
         variables (frozenset[str]): Names at its top level, without
             ``_base_``.
-        read (frozenset[str]): Those that it reads, of its own and of files
+        read (frozenset[str]): Names that it reads, its own and those of files
             that it inherits.
         assigned (list[tuple[str, ast.expr]]): Dotted keys that its text
-            assigns, in branches that are not taken, too, and what to.
+            assigns, also in branches that are not taken, and the expressions
+            that it assigns to them.
     """
 
     name: str
@@ -94,7 +95,7 @@ def config_files(cfg: Config) -> list[ConfigFile]:
     """Return the files of a config, each after those that it inherits.
 
     Args:
-        cfg (Config): As it was read from a file.
+        cfg (Config): A config as it was read from a file.
 
     Returns:
         list[ConfigFile]: Empty for a config of another origin.

@@ -48,7 +48,7 @@ def filter_terminal(logger: logging.Logger) -> None:
     """Keep control characters and what is not of the run off a terminal.
 
     Args:
-        logger (logging.Logger): Of a run. Changed in place.
+        logger (logging.Logger): Logger of a run. Changed in place.
     """
     logger.addFilter(escape_record)
     for handler in logger.handlers:

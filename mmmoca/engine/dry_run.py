@@ -42,7 +42,7 @@ def wait_for_device() -> None:
 
 
 class _Enough(BaseException):
-    """Ends a rehearsal. No error, as which a runner would log it."""
+    """Ends a rehearsal; not an Exception, which a runner would log."""
 
 
 class _RehearsalHook(Hook):
@@ -51,7 +51,7 @@ class _RehearsalHook(Hook):
     It also waits for the device before MMEngine's timer reads the clock.
 
     Args:
-        iterations (int): To take.
+        iterations (int): Number of iterations to take.
 
     Attributes:
         validation (float | None): Seconds of a validation of the run.
@@ -100,7 +100,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     A batch of its validation is evaluated, too.
 
     Args:
-        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Not changed.
+        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. Not
+            changed.
 
     Returns:
         tuple[dict[str, str], Look | None]: What the run starts from, images,
@@ -187,8 +188,8 @@ def _described(mask: Mask) -> str:
 
 
 def _keep_nothing(cfg: Config) -> None:
-    """Leave out what writes, and a validation's numbers."""
-    # It is built, for what it refuses, and never begins.
+    """Remove what writes files, and keep the validation from running."""
+    # The validation is built, so that its errors show, but never begins.
     if cfg.get('val_cfg'):
         cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):
@@ -201,7 +202,7 @@ def _keep_nothing(cfg: Config) -> None:
 
 
 def _rates(groups: list[dict]) -> dict[str, str]:
-    """Highest and lowest learning rate of prototypes and of other groups."""
+    """Return the peaks of the rates, of prototypes and of other groups."""
     rates: dict[str, set[float]] = {}
     for group in groups:
         # One of 0 is of parameters that `custom_keys` freezes.

@@ -24,7 +24,7 @@ def checkpoint_any_input(model: nn.Module, names: Sequence[str]) -> None:
 
     Args:
         model (nn.Module): Without a wrapper, after MMEngine has changed it.
-        names (Sequence[str]): Of the modules.
+        names (Sequence[str]): Names of the modules.
     """
     for name in names:
         module = model.get_submodule(name)
@@ -74,7 +74,7 @@ def has_loaded(runner: Runner) -> bool:
 
 
 def micro_batches(wrapper: OptimWrapper) -> int:
-    """Iterations of an optimiser step."""
+    """Count the iterations of an optimiser step."""
     return wrapper._accumulative_counts
 
 

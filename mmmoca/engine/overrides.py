@@ -28,11 +28,12 @@ from .written_values import written_values
 def override(cfg: Config, options: dict | Sequence[str]) -> None:
     """Write settings, then whole keys, which win over what settings write.
 
-    Those of a file win over what it inherits, and options over all files.
+    Settings and keys of a file win over what it inherits, and options win over
+    all files.
 
     Args:
-        cfg (Config): As it was read from a file, changed in place.
-        options (dict | Sequence[str]): By dotted key, or ``KEY=VALUE``.
+        cfg (Config): A config as it was read from a file. Changed in place.
+        options (dict | Sequence[str]): Values by dotted key, or ``KEY=VALUE``.
 
     Raises:
         ValueError: If an option changes nothing, or a value makes no sense.

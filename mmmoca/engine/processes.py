@@ -8,7 +8,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-# What is set in each of the processes that were started together.
+# Variables of each process of those that were started together.
 _TOGETHER = dict(
     pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
     slurm=('SLURM_STEP_ID', 'SLURM_STEP_NUM_TASKS'),

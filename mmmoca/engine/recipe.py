@@ -68,8 +68,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     """
     # From the paper's rate: docs/benchmarks/own_images.md.
     lr = float(f'{1.2e-3 * SCALINGS["sqrt"](run.batch / 2048):.3g}')
-    # Linear in logarithms, from .9 for the demo's 1400 steps to the
-    # paper's .99 for its 125 000.
+    # 1 - momentum falls with the root of the steps, from .1 for the demo's
+    # 1400 steps to the paper's .01 for its 125 000.
     left = 0.1 * (1250 / run.steps) ** 0.5
     momentum = round(1 - min(0.1, max(0.004, left)), 4)
     warmup = max(1, 0.15 * run.steps)
@@ -92,16 +92,17 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
 
 
 def resumed_words(cfg: Config) -> int | None:
-    """Return the number of words of the run that a config goes on with.
+    """Return the number of words of the run that a config resumes.
 
     More epochs would let ``num_words='auto'`` be another number.
 
     Args:
-        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. All processes
-            call this.
+        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. All
+            processes call this.
 
     Returns:
-        int | None: None if it goes on with none, or has a number itself.
+        int | None: The number; None if no run is resumed, or the config has a
+        number itself.
     """
     if not cfg.get('resume') or place(cfg, WORDS)[1] != 'auto':
         return None
@@ -217,8 +218,8 @@ def training_set(cfg: Config) -> BaseDataset:
         cfg (Config): A config with a ``train_dataloader``.
 
     Returns:
-        BaseDataset: For :func:`run_size` to count, and for the loader of the
-        run, so that its images are listed once.
+        BaseDataset: The data set. :func:`run_size` counts it and the loader
+        of the run takes it, so that its images are listed only once.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     with without_idle_warnings(), explained(cfg):
@@ -244,8 +245,8 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
-        images (int, optional): Of its data set, which is built if they are
-            not given.
+        images (int, optional): Number of images in its data set. Without it
+            the data set is built and counted.
 
     Returns:
         RunSize: The numbers.

@@ -25,9 +25,9 @@ _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
 )
-# Settings that a training depends on, and parts of these that it does not:
-# `check_optimizer` compares rates; a validation changes nothing.
-# Other checks compare the size of a batch, and the images themselves.
+# Settings that a training depends on. Some of their parts are left out:
+# `check_optimizer` compares rates, validations change nothing, and other
+# checks compare the size of a batch and the images themselves.
 _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
     r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
@@ -35,7 +35,7 @@ _TRAINS = re.compile(
     rf'\b(?!\.(optimizer|paramwise_cfg|{_SPEED})\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
-# What the numbers of a validation depend on, but for its images.
+# Settings that the numbers of a validation depend on.
 _MEASURES = re.compile(
     r'(val_cfg|val_evaluator|(val_dataloader|views)\.dataset.*\bpipeline)\b'
     rf'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.({_SPEED}|baselines|fp16'
@@ -98,8 +98,8 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
     """Compare the settings of two trainings.
 
     Args:
-        old (object): What a checkpoint has of :func:`training_settings`.
-        new (dict[str, str]): Those of the run.
+        old (object): The :func:`training_settings` in a checkpoint.
+        new (dict[str, str]): The settings of the run.
 
     Returns:
         list[str]: ``key=value, not value`` of each setting that differs, the
@@ -117,7 +117,7 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
 def warn_of_changes(runner: Runner, old: object) -> None:
     """Warn of settings that differ from those of the checkpoint.
 
-    MMEngine restores its own schedules as a whole, ours follow the config.
+    MMEngine restores its own schedules as a whole; ours follow the config.
 
     Args:
         runner (Runner): The run that goes on.
@@ -151,9 +151,9 @@ def paired_parts(runner: Runner) -> dict[str, str]:
         runner (Runner): A run.
 
     Returns:
-        dict[str, str]: ``schedules``, the kind of each and what it counts;
-        and of one optimiser ``groups``, the SHA-256 of the names of its
-        parameters, group by group.
+        dict[str, str]: ``schedules``, the kind of each and what it counts. If
+        there is one optimiser, also ``groups``, the SHA-256 of the names of
+        its parameters, group by group.
     """
     kinds = [
         f'{type(part).__name__} by {"epoch" if part.by_epoch else "iteration"}'
@@ -193,7 +193,7 @@ def check_pairs(runner: Runner, meta: dict) -> None:
     if meta.get('groups', parts.get('groups')) != parts.get('groups'):
         raise ValueError(
             'the run to resume had other parameters in the groups of its '
-            'optimiser, whose states would be those of others: write its '
+            'optimiser, so states would go to the wrong parameters: write its '
             f'optim_wrapper.paramwise_cfg, or {ADVICE}'
         )
 
@@ -205,7 +205,7 @@ def _schedules(runner: Runner) -> list[_ParamScheduler]:
 
 
 def _place_of_schedule(change: str) -> int | None:
-    """Return which schedule a setting is of, None if it is of none."""
+    """Return the number of a setting's schedule, or None if it has none."""
     found = re.match(r'param_scheduler(?:\.(\d+))?\.', change)
     return int(found[1] or 0) if found else None
 

@@ -81,7 +81,7 @@ def _check_written(cfg: Config, stage: str, dataset: BaseDataset) -> None:
 
 
 def unread_sets(config: dict) -> list[BaseDataset]:
-    """Build a data set of mmsegmentation that has not listed its files.
+    """Build a data set of mmsegmentation without listing its files.
 
     Args:
         config (dict): The data set, or a wrapper of several.
@@ -205,7 +205,7 @@ def check_files(dataset: BaseDataset) -> None:
         )
     infos = dataset.load_data_list()
     if not infos:
-        others = counted(left_out_of_masks(dataset)) or 'nor another file'
+        others = counted(left_out_of_masks(dataset)) or 'nor any other file'
         raise ValueError(
             f'there is no image *{dataset.img_suffix} in {folder} ({others}): '
             'correct data_root, data_prefix or img_suffix'

@@ -40,7 +40,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
 
 
 def is_setting(value: Any) -> bool:
-    """Tell a setting from a part of a config: dict(type='RandomFlip')."""
+    """Return whether a value is a setting, not a part such as a transform."""
     is_part = isinstance(value, dict) and 'type' in value
     return value is not None and not is_part
 
@@ -71,11 +71,11 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
 
     Args:
         key (str): Its name, for the error.
-        kind (Any): Of :func:`settings_of`.
+        kind (Any): Its type, see :func:`settings_of`.
         text (str): As it was written.
 
     Returns:
-        Any: A text where the type has one; else a number, or a size.
+        Any: A text if the type allows one; otherwise a number or a size.
 
     Raises:
         ValueError: If it is no number.
@@ -99,7 +99,7 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
 
     Args:
         cfg (Config): A config of a template, changed in place.
-        values (Mapping[str, Any]): By name.
+        values (Mapping[str, Any]): Values by the name of the setting.
 
     Raises:
         ValueError: If a value makes no sense, or the config lacks a part that

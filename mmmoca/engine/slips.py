@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Says what a config may not have meant, which is no error."""
+"""Finds settings that are probably slips, but may be meant."""
 
 import difflib
 import math
@@ -20,9 +20,9 @@ from .settings import settings_of
 
 
 def likely_slips(cfg: Config) -> list[str]:
-    """Say what a training of a config may not have meant.
+    """List what is probably a slip in the config of a training.
 
-    That is a learning rate for another batch, the momentum of MMEngine's
+    These are a learning rate for another batch, the momentum of MMEngine's
     averages in the place of the paper's, images that are made smaller than
     the views need, or variables that nothing reads.
 
@@ -59,7 +59,7 @@ def _momentum_slip(cfg: Config) -> str | None:
         return None
     return (
         f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
-        f"(MMEngine's is the other one): did you mean {1 - momentum:g}?"
+        f"(MMEngine's is the rest of it): did you mean {1 - momentum:g}?"
     )
 
 

@@ -30,9 +30,9 @@ def fewest_images(
     batch of an epoch, which is not full, once an epoch.
 
     Args:
-        images (int): Of the training set.
+        images (int): Number of images of the training set.
         batch (int): Images of an iteration, of all processes.
-        iterations (int): Of the run.
+        iterations (int): Number of iterations of the run.
         micro_batches (int): Iterations of a step.
         keeps_rest (bool): Whether the last batch of an epoch is kept.
     """
@@ -45,7 +45,7 @@ def fewest_images(
 
 
 def log_interval(runner: Runner) -> int:
-    """Steps from one log line to the next, of the most frequent logger."""
+    """Return the steps between log lines of the most frequent logger."""
     return min(
         (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
         default=100,
@@ -58,7 +58,7 @@ def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
     Args:
         hook (Hook): The hook that asks.
         runner (Runner): The runner.
-        batch_idx (int): Of the iteration in its epoch.
+        batch_idx (int): Index of the iteration in its epoch.
     """
     return (
         hook.is_last_train_iter(runner)
@@ -122,5 +122,5 @@ def mix_seed(*numbers: int) -> int:
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
-    """Optimiser steps of a number of iterations, an unfinished one too."""
+    """Count the optimiser steps of iterations, an unfinished one too."""
     return -(-iterations // micro_batches(runner.optim_wrapper))

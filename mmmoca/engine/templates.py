@@ -49,7 +49,7 @@ def own_images(
     flip: float | None = None,
     solarize: float | None = None,
 ) -> None:
-    """Pretraining on one's own images.
+    """Set up a pretraining on one's own images.
 
     Args:
         cfg (Config): Changed in place.
@@ -57,16 +57,17 @@ def own_images(
         knn_root (str, optional): Labelled images, in ``train/<class>/`` and
             ``val/<class>/``, for k-NN.
         epochs (int, optional): Passes over the images.
-        batch_size (int, optional): Of each process.
-        img_size (int, optional): Of a view, in pixels. The border of the bag,
-            the size that images are decoded to, and what is resized before a
-            central crop follow.
+        batch_size (int, optional): Batch size of each process.
+        img_size (int, optional): Side of a view, in pixels. The border of the
+            bag, the size that images are decoded to, and what is resized
+            before a central crop follow.
         jitter (float, optional): Probability that the colours of a view
             change.
-        grey (float, optional): That it becomes grey.
-        blur (float, optional): That it is blurred.
-        flip (float, optional): That it is flipped.
-        solarize (float, optional): That the second view is solarised.
+        grey (float, optional): Probability that it becomes grey.
+        blur (float, optional): Probability that it is blurred.
+        flip (float, optional): Probability that it is flipped.
+        solarize (float, optional): Probability that the second view is
+            solarised.
     """
     for part in _sets(cfg, 'train'):
         _write(part, data_root=data_root)
@@ -106,7 +107,7 @@ def own_classes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Classification of one's own classes.
+    """Set up a classification of one's own classes.
 
     Args:
         cfg (Config): Changed in place.
@@ -117,8 +118,8 @@ def own_classes(
         img_size (int, optional): In pixels.
         epochs (int, optional): Passes over the training images.
         steps (int, optional): Instead of epochs, for a loop that counts them.
-        batch_size (int, optional): Of each process.
-        arch (Arch, optional): Of the backbone.
+        batch_size (int, optional): Batch size of each process.
+        arch (Arch, optional): Architecture of the backbone.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
     for part in sets:
@@ -151,7 +152,7 @@ def own_masks(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Segmentation of one's own masks.
+    """Set up a segmentation of one's own masks.
 
     Args:
         cfg (Config): Changed in place.
@@ -161,8 +162,8 @@ def own_masks(
         scale (Size, optional): What images are resized to first: the longer
             side at most, the shorter.
         epochs (int, optional): Passes over the training images.
-        batch_size (int, optional): Of each process.
-        arch (Arch, optional): Of the backbone.
+        batch_size (int, optional): Batch size of each process.
+        arch (Arch, optional): Architecture of the backbone.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
     _write_data(sets, data_root, classes)
@@ -192,7 +193,7 @@ def masks_in_context(
     bank_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """In-context segmentation of one's own masks.
+    """Set up an in-context segmentation of one's own masks.
 
     Args:
         cfg (Config): Changed in place.
@@ -200,7 +201,7 @@ def masks_in_context(
         classes (Names, optional): In the order of their indices.
         img_size (Size, optional): Multiples of the patch, in pixels.
         bank_size (int, optional): Labelled patches that are kept.
-        arch (Arch, optional): Of the backbone.
+        arch (Arch, optional): Architecture of the backbone.
     """
     sets = [*_sets(cfg, 'test')]
     _write_data(sets, data_root, classes)
@@ -227,7 +228,7 @@ def own_boxes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Detection of one's own objects, annotated in COCO's format.
+    """Set up a detection of one's own objects, in COCO's format.
 
     Args:
         cfg (Config): Changed in place.
@@ -237,8 +238,8 @@ def own_boxes(
         img_size (Size, optional): The longer side at most and the shorter,
             in pixels, or one number for both.
         epochs (int, optional): Passes over the training images.
-        batch_size (int, optional): Of each process.
-        arch (Arch, optional): Of the backbone.
+        batch_size (int, optional): Batch size of each process.
+        arch (Arch, optional): Architecture of the backbone.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
     _write_data(sets, data_root, classes)

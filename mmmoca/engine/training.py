@@ -32,8 +32,8 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     """Run a training, the only one that writes to its folder.
 
     Args:
-        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Numbers that
-            follow from images and steps are written into it.
+        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned.
+            Numbers that follow from images and steps are written into it.
         progress (bool): Show a progress bar and warnings instead of the log,
             which goes to its file anyway. Defaults to False.
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which values each file of a config writes itself, and which it inherits."""
+"""Finds the values that each file of a config writes itself."""
 
 import ast
 import re
@@ -12,23 +12,23 @@ from mmmoca.config_parts import is_plain, short_name
 
 from .config_files import ConfigFile, dotted, read_config
 
-# What expressions of a config file may call.
+# Functions that expressions of a config file may call.
 _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
 
 
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     """Return the values that each file writes itself.
 
-    These are values that differ from those of its bases, however its code
-    computes them, and what follows from its text alone.
+    A file writes the values that differ from those of its bases, however its
+    code computes them, and those that its text alone determines.
 
     Args:
         files (Sequence[ConfigFile]): All of a config.
 
     Returns:
-        dict[str, dict[str, Any]]: By the file's name and the dotted key, see
-        :func:`.options.place`. Of what a list holds, such as transforms, only
-        values that differ from those of a base.
+        dict[str, dict[str, Any]]: The values by the file's name and the
+        dotted key, see :func:`.options.place`. Values inside a list, such as
+        those of transforms, count only if they differ from a base's.
     """
     values, inner = {}, set()
     for file in files:
@@ -45,7 +45,7 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            # A base's data set is the same one in a wrapper, or out of one.
+            # A base's data set is the same one with and without a wrapper.
             twins: dict[str, list[str]] = defaultdict(list)
             for key in known:
                 twins[_bare(key)].append(key)
@@ -67,8 +67,8 @@ def _values(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yield each value's dotted key, the value, and whether a list has it.
 
-    Keys into a list are the types of its dicts, without those that occur
-    twice; into ``datasets`` and lists of other things they are indices.
+    A dict in a list is named by its type, and left out if the type occurs
+    twice. In ``datasets`` and in lists of other things the index is the name.
     """
     for name, value in part.items():
         key = f'{start}{name}'

@@ -58,7 +58,7 @@ def knn_search(
 
 
 def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Topk that takes the first of equal columns, which topk does not."""
+    """Return the top k columns; of equal ones, unlike topk, the first."""
     k = min(k, sims.shape[1])
     # The next one tells whether others are as similar as the last.
     top, columns = sims.topk(min(k + 1, sims.shape[1]))
@@ -149,7 +149,7 @@ class ShardedBank:
     def _search_own(
         self, query: Tensor, k: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Neighbours in this part, filled up to k by some at -inf."""
+        """Return neighbours in this part, padded to k by some at -inf."""
         sims = query.new_empty(len(query), 0)
         rows = sims.long()
         if len(self.feats):

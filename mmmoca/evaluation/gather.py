@@ -9,7 +9,7 @@ from torch import Tensor
 def gather_rows(shard: Tensor) -> list[Tensor]:
     """Gather shards that may differ in length or be empty.
 
-    Called by all ranks together.
+    All ranks call this together.
 
     Args:
         shard (Tensor): This rank's rows, (n, *); all ranks have the same
@@ -34,7 +34,7 @@ def owned_rows(ids: Tensor) -> tuple[Tensor, int]:
     """Choose the rows of this rank so that each sample belongs to one rank.
 
     A padded sampler hands some samples to two ranks. The lowest rank, and
-    there the first row, keeps them. Called by all ranks together.
+    there the first row, keeps them. All ranks call this together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,), on the CPU.
@@ -56,7 +56,7 @@ def gather_samples(
     """Join the shards of all ranks into one row per sample, sorted by id.
 
     The result is the same on every rank and for every number of ranks. Each
-    rank holds all of it. Called by all ranks together.
+    rank holds all of it. All ranks call this together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,).

@@ -62,7 +62,7 @@ def class_label(sample: DataSample | dict, role: str) -> int:
     """Return the class label of a data sample.
 
     Args:
-        sample (DataSample | dict): Of an image.
+        sample (DataSample | dict): Data sample of an image.
         role (str): What the images are for, 'bank' say, for the message.
 
     Returns:
@@ -88,7 +88,7 @@ def check_mask_labels(
     """Refuse a mask with labels of no class.
 
     Args:
-        sample (BaseDataElement): Of an image, with ``gt_sem_seg``.
+        sample (BaseDataElement): Data sample of an image, with ``gt_sem_seg``.
         number (int): Number of classes.
         *ignored (int): Labels that stand for no class.
 
@@ -109,7 +109,7 @@ def sample_index(sample: DataSample | dict, role: str) -> int:
     """Return the number of an image in its data set.
 
     Args:
-        sample (DataSample | dict): Of the image.
+        sample (DataSample | dict): Data sample of the image.
         role (str): What the images are for, for the message.
 
     Returns:

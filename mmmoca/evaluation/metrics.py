@@ -51,7 +51,7 @@ class ImageMetric(BaseMetric):
         super().__init__(collect_device=collect_device, prefix=prefix)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Record what counts of each image of a batch.
+        """Record what counts for each image of a batch.
 
         Args:
             data_batch (Any): Not used.
@@ -69,9 +69,10 @@ class ImageMetric(BaseMetric):
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
-        """Return what counts of an image, by metric name; picklable.
+        """Return what counts for an image, by metric name; picklable.
 
-        Whether a prediction is right, or a share; or those of several sets.
+        A value says whether a prediction is right, or is a share. There is
+        one value, or one for each of several sets.
         """
 
     def compute_metrics(self, results: list) -> dict[str, float]:
@@ -113,7 +114,7 @@ class KNNAccuracy(ImageMetric):
     )
 
     def record(self, sample: dict) -> dict[str, bool]:
-        """Metric name -> whether the prediction is right."""
+        """Return whether the prediction is right, by metric name."""
         truth = int(sample['gt_label'])
         return {
             f'top{top}_{name}': truth in labels[:top]
@@ -136,7 +137,7 @@ class NeighbourAgreement(ImageMetric):
     advice = "write val_cfg=dict(type='mmmoca.NeighbourAgreementValLoop')"
 
     def record(self, sample: dict) -> dict[str, float]:
-        """Metric name -> agreement of an image, from 0 to 1."""
+        """Return the agreement of an image, from 0 to 1, by metric name."""
         return dict(neighbours=sample['agreement'])
 
 
@@ -157,7 +158,7 @@ class LowShotAccuracy(ImageMetric):
     advice = "write test_cfg=dict(type='mmmoca.LowShotTestLoop', ...)"
 
     def record(self, sample: dict) -> dict[str, list[bool]]:
-        """Metric name -> whether each set's classifier is right."""
+        """Return whether each set's classifier is right, by metric name."""
         truth = int(sample['gt_label'])
         return {
             f'top1_{name}': [label == truth for label in labels]
@@ -172,11 +173,11 @@ class LinearProbeAccuracy(ImageMetric):
     Goes with :class:`~mmmoca.models.LinearProbe`, which gives samples
     ``label_places``, ``base_lrs`` and ``num_classes``. The best one has the
     highest top-1 accuracy on the images whose samples have ``held_out``, see
-    :func:`~mmmoca.datasets.held_out`, which do not count further; without
-    any, on all images, as in iBOT. Of equal ones it is the first. Metrics are
-    ``linear/top1``, ``linear/top5`` (of ten classes or more),
-    ``linear/base_lr``, its learning rate for a batch of 256, and
-    ``linear/head``, its index. The top-1 accuracies of the best five are
+    :func:`~mmmoca.datasets.held_out`. These count for nothing else. If no
+    sample has it, all images choose, as in iBOT. Of equally good classifiers
+    the first is taken. Metrics are ``linear/top1``, ``linear/top5`` (of ten
+    classes or more), ``linear/base_lr``, its learning rate for a batch of 256,
+    and ``linear/head``, its index. The top-1 accuracies of the best five are
     logged. For arguments and errors see :class:`ImageMetric`.
     """
 
@@ -185,7 +186,10 @@ class LinearProbeAccuracy(ImageMetric):
     advice = "use it with model.type='mmmoca.LinearProbe'"
 
     def record(self, sample: dict) -> tuple[np.ndarray, bool]:
-        """Place of the truth for each classifier, (H,); whether it chooses."""
+        """Return the truth's place for each classifier, (H,), and its role.
+
+        The image chooses a classifier if it is held out.
+        """
         self._base_lrs = sample['base_lrs']
         self._num_classes = sample['num_classes']
         places = np.asarray(sample['label_places'], dtype=np.int32)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 @torch.no_grad()
 def rank_me(embeddings: Tensor) -> float:
-    """RankMe, the effective rank of a matrix of embeddings.
+    """Compute RankMe, the effective rank of a matrix of embeddings.
 
     It is exp(H(p)), H the entropy of the singular values divided by their sum
     (Garrido et al., "RankMe", ICML 2023, equation 1). It lies between 1, a

@@ -19,9 +19,10 @@ def read_subset(
 ) -> dict[str, int]:
     """Read a list of images in the public format.
 
-    One ``n04235860_14959.JPEG`` a line: the class is what stands before the
-    first ``_``, the image lies at ``<folder>/<class>/<line>``. Where file
-    names do not tell the class, a line is ``<class>/<image>``.
+    Each line names an image, such as ``n04235860_14959.JPEG``. The class is
+    what stands before the first ``_``, and the image lies at
+    ``<folder>/<class>/<line>``. Where file names do not tell the class, a line
+    is ``<class>/<image>``.
 
     Args:
         path (str | Sequence[str]): The list, or its lines.
@@ -121,7 +122,7 @@ def read_subsets(
         read[name] = [read_subset(one, folder, classes) for one in several]
     if not read or not all(read.values()):
         raise ValueError(
-            'subsets must name at least one list of images each, such as '
+            'each name in subsets needs at least one list of images, such as '
             "subsets={'1shot': ['1shot_set0.txt', '1shot_set1.txt']}"
         )
     everything = [
@@ -199,7 +200,7 @@ def draw_subset(
             f'100, but got {shots} and {percent}'
         )
     if len(images) < 2:
-        raise ValueError(f'images of one class only: {listed(images, 3)}')
+        raise ValueError(f'there is only one class: {listed(images, 3)}')
     drawn = []
     for number, (name, files) in enumerate(sorted(images.items())):
         count = shots or max(1, round(len(files) * percent / 100))
@@ -215,7 +216,7 @@ def draw_subset(
 
 
 def subset_line(name: str, file: str) -> str:
-    """Line of a subset list for one image.
+    """Return the line of a subset list for one image.
 
     Args:
         name (str): Class.

@@ -26,7 +26,7 @@ from .transformer import EncoderLayer
 from .vit import DINOv3ViT, EncodedTokens, MOCAViT, RegisterViT
 from .word_sampler import RandomTokenSampler
 
-# Of mixup and CutMix, in configs that inherit `mmmoca::...`.
+# For mixup and CutMix, in configs that inherit `mmmoca::...`.
 child_of(BATCH_AUGMENTS, 'mmmoca.models')
 
 __all__ = [

@@ -52,9 +52,9 @@ class OnlineCodebook(BaseModule):
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int | str): K. Defaults to 4096, for which 'auto' stands
-            unless :func:`mmmoca.engine.complete_recipe` has replaced it, or
-            until a state is loaded: then it is the K of that.
+        num_words (int | str): K. Defaults to 4096. 'auto' is 4096, too, unless
+            :func:`mmmoca.engine.complete_recipe` replaces it; a model built
+            with 'auto' takes the K of a state that is loaded.
         num_new_words (int | str): K_new, words replaced per optimiser step,
             each from another image of the global batch. Defaults to 4, as
             does 'auto'.

@@ -31,7 +31,7 @@ class LinearDepthHead(BaseModule):
         min_depth (float): In metres. Defaults to 0.001.
         max_depth (float): In metres. Defaults to 10.
         norm_cfg (dict, optional): The norm. Defaults to SyncBN.
-        in_index (int): Which of the backbone's maps. Defaults to -1, the
+        in_index (int): Index of the backbone's map. Defaults to -1, the
             last.
         init_cfg (dict, optional): See :class:`BaseModule`.
 

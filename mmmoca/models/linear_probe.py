@@ -79,7 +79,7 @@ class LinearProbe(ImageClassifier):
         """Log the best classifier's loss, not the sum over all of them.
 
         Args:
-            losses (dict[str, Tensor]): Of :meth:`loss`.
+            losses (dict[str, Tensor]): What :meth:`loss` returned.
 
         Returns:
             tuple[Tensor, dict[str, Tensor]]: The sum, (), and what is logged.

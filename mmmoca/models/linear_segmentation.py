@@ -14,7 +14,7 @@ def linear_segmentation_head(
     dropout_ratio: float = 0.0,
     **head,
 ) -> nn.Module:
-    """Batch norm and one linear layer on patch features.
+    """Build batch norm and one linear layer for patch features.
 
     Registered as ``mmmoca.LinearSegmentationHead``. It is the head of the
     linear probes of DINOv2 and DINOv3: the norm gives features of different

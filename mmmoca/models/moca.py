@@ -54,7 +54,7 @@ class MOCA(BaseSelfSupervisor):
         ValueError: If parts do not fit each other.
     """
 
-    # What `compile` of a config compiles, a graph each.
+    # Methods that `compile` of a config compiles, a graph each.
     passes = 'encode_teacher', 'encode_student', 'head.loss'
 
     def __init__(
@@ -149,7 +149,7 @@ class MOCA(BaseSelfSupervisor):
         inputs: list[Tensor],
         data_samples: list[DataSample] | None = None,
     ) -> dict[str, object]:
-        """Compute the losses of a step (paper, section 3), no side effects.
+        """Compute the losses of a step (section 3), without side effects.
 
         Args:
             inputs (list[Tensor]): Two views, (B, C, H, W) each.
@@ -157,10 +157,10 @@ class MOCA(BaseSelfSupervisor):
 
         Returns:
             dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
-            equation 1 and in KL form. For the log: ``codebook_perplexity``,
-            the number of words that the batch uses, and
-            ``image_information``, the information of an image about its words
-            in nats. ``codebook_update`` for :class:`CodebookHook`.
+            equation 1 and in KL form. Two more numbers are for the log:
+            ``codebook_perplexity``, the number of words that the batch uses,
+            and ``image_information``, the information of an image about its
+            words in nats. ``codebook_update`` is for :class:`CodebookHook`.
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
@@ -267,5 +267,5 @@ class MOCA(BaseSelfSupervisor):
 
 
 def _entropy(distributions: Tensor) -> Tensor:
-    """Entropy of each distribution in nats, (..., K) -> (...)."""
+    """Compute the entropy of distributions in nats, (..., K) -> (...)."""
     return torch.special.entr(distributions).sum(dim=-1)

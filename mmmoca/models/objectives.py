@@ -79,8 +79,8 @@ def token_assignment_loss(
         :func:`bags_of_codes`.
     """
     if chunk_size is None:
-        # Assignments of 8 MiB on a CPU, for which smaller products are slow
-        # and larger ones leave the cache, and of 256 MiB elsewhere.
+        # A chunk's assignments take 8 MiB on a CPU, where smaller products are
+        # slow and larger ones leave the cache, and 256 MiB elsewhere.
         tokens, words = targets.tokens, targets.words
         numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
         chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
@@ -160,7 +160,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                # Scales tokens, features and gradients instead of (m, K)
+                # Tokens, features and gradients are scaled instead of (m, K)
                 # tensors, which are larger.
                 sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
                 buffers = _rows(scratch, len(sharp))
@@ -263,10 +263,10 @@ def _compare(
 
 
 def _log_sum_exp(largest: Tensor, softmax: Tensor) -> Tensor:
-    """Log-sum-exp of rows, (m, ), from their maximum and softmax, (m, K)."""
+    """Return log-sum-exp, (m, ), from the maximum and softmax, (m, K)."""
     return largest - softmax.amax(dim=1).log()
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """Take the first rows of each. None stands for new memory."""
+    """Take the first rows of each buffer. None stands for new memory."""
     return [part if part is None else part[:count] for part in scratch]

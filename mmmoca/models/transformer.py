@@ -47,7 +47,7 @@ def join_rounds(tokens: Sequence[Tensor]) -> Tensor:
     """Put the tokens of all rounds side by side; one round is not copied.
 
     Args:
-        tokens (Sequence[Tensor]): Those of each round, (B, n, D).
+        tokens (Sequence[Tensor]): Tokens of each round, (B, n, D).
 
     Returns:
         Tensor: (B, sum of n, D).

@@ -230,8 +230,8 @@ class MOCAViT(VisionTransformer):
             images (Tensor): (B, C, H, W).
 
         Returns:
-            tuple[Tensor, ...]: Of each of ``out_indices``, as ``out_type``
-            says.
+            tuple[Tensor, ...]: The output of each layer of ``out_indices``,
+            in the form that ``out_type`` says.
         """
         if not self.num_registers and self.rotary_periods is None:
             return super().forward(images)
@@ -261,7 +261,7 @@ class MOCAViT(VisionTransformer):
             super()._prepare_pos_embed(state_dict, prefix, *args)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Patch rows and columns (H, W) of images.
+        """Return the patch rows and columns (H, W) of images.
 
         mmpretrain's projection zero-pads the last ones.
         """
@@ -273,7 +273,8 @@ class MOCAViT(VisionTransformer):
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the tokens before the first layer, and their angles.
 
-        (B, 1 + R + n, D); (1 or B, 1, n, d), or None without.
+        The tokens are (B, 1 + R + n, D). The angles are (1 or B, 1, n, d), or
+        None without rotary positions.
         """
         x = self._embed_patches(images, visible)  # (B, n, D)
         cls = self.cls_token

@@ -79,7 +79,7 @@ class RandomTokenSampler:
         """
         view = int(torch.randint(2, (), generator=generator))
         queues = [iter(part[view]) for part in candidates]
-        # For each image of this process the queue of its micro-batch.
+        # The queue that each image of this process comes from.
         sources = [q for q, n in zip(queues, batch_sizes) for _ in range(n)]
         total = len(sources) * get_world_size()
         if total < num_words:

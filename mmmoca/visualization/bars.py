@@ -19,11 +19,11 @@ def draw_bars(
     """Draw a panel for each measure, with a bar for each checkpoint.
 
     Args:
-        names (Sequence[str]): Of the checkpoints.
+        names (Sequence[str]): Names of the checkpoints.
         panels (dict[str, list[tuple[float, str]]]): Title -> the length of
             the bar of each checkpoint, and what to write at its end. Each
             panel has its own scale, from 0.
-        title (str): Of the figure.
+        title (str): Title of the figure.
 
     Returns:
         Figure: The figure.

@@ -30,7 +30,7 @@ class Gallery(Images):
 
     Args:
         dataset (Dataset): The data set.
-        rows (Sequence[int]): Which of them.
+        rows (Sequence[int]): Numbers of the images to take.
         pipeline (list[dict]): Configs of transforms, the loader first.
 
     Attributes:
@@ -118,7 +118,7 @@ def open_sets(
         cfg (Config): A pretraining config.
         data (str, optional): Where the images are. Defaults to those of the
             config.
-        pipeline (list[dict]): Of the encoder.
+        pipeline (list[dict]): Pipeline of the encoder.
 
     Returns:
         tuple[Dataset, Dataset]: Both sets.
@@ -149,7 +149,7 @@ def pick_images(groups: Sequence[Hashable], number: int) -> list[int]:
 
     Args:
         groups (Sequence[Hashable]): Group of each image.
-        number (int): Of images to pick, at most all.
+        number (int): Number of images to pick, at most all.
 
     Returns:
         list[int]: Indices, sorted by group and then by index.

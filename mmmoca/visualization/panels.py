@@ -37,7 +37,7 @@ def student_panel(
 
     Args:
         pictures (Sequence[np.ndarray]): The images, (H, W, 3) each.
-        masks (Sequence[Mask]): Of each round of masking, for all of them.
+        masks (Sequence[Mask]): The masks of all images, for each round.
         grid (tuple[int, int]): Rows and columns of patches.
     """
     rows = [
@@ -126,7 +126,7 @@ def feature_panels(
     codebook: OnlineCodebook,
     inputs: Tensor,
 ) -> list[Panel]:
-    """Patch features before and after training, and the words of the latter.
+    """Draw patch features before and after training, and the latter's words.
 
     Args:
         encoder (Encoder): The teacher.
@@ -207,7 +207,7 @@ def nearest_panel(name: str, shown: Gallery, bank: Gallery) -> Panel:
     """Return the nearest images of each image, others than itself.
 
     Args:
-        name (str): Of the features.
+        name (str): Name of the features.
         shown (Gallery): The images.
         bank (Gallery): The images that are searched.
     """

@@ -24,7 +24,7 @@ def draw_boxes(
     area_range: tuple[float, float],
     ratio_range: tuple[float, float],
 ) -> Tensor:
-    """Boxes of a random resized crop, in torchvision's distribution.
+    """Draw boxes of random resized crops, in torchvision's distribution.
 
     Of several draws of area and aspect ratio the first that fits into the
     image counts; if none does, the largest central box that the range of
@@ -66,7 +66,7 @@ def draw_boxes(
 
 
 def stretch(uniform: Tensor, low: float, high: float) -> Tensor:
-    """Numbers from [0, 1) as numbers from [low, high)."""
+    """Map numbers from [0, 1) to [low, high)."""
     return low + (high - low) * uniform
 
 
@@ -107,7 +107,7 @@ def resize_boxes(
 def _resize_weights(
     start: Tensor, length: Tensor, size: int, extent: int
 ) -> Tensor:
-    """Weights (N, size, extent) of pixels; ``start``, ``length`` (N, 1, 1)."""
+    """Return weights (N, size, extent); ``start``, ``length`` (N, 1, 1)."""
     scale = length / size
     steps = torch.arange(max(size, extent), device=start.device) + 0.5
     centres = steps[:size, None] * scale  # (N, size, 1), in the box
@@ -123,7 +123,7 @@ def _per_image(values: Tensor) -> Tensor:
 
 
 def luminance(images: Tensor) -> Tensor:
-    """Grey version of images, in one channel.
+    """Return the grey version of images, in one channel.
 
     Args:
         images (Tensor): (N, 3, H, W).
@@ -158,7 +158,8 @@ def jitter(
         images (Tensor): (N, 3, H, W).
         order (Tensor): Permutation of 0 (brightness), 1 (contrast), 2
             (saturation) and 3 (hue) for each image, (N, 4), int64.
-        factors (Tensor): Of the first three, (N, 3); 1 changes nothing.
+        factors (Tensor): Factors of the first three, (N, 3). 1 changes
+            nothing.
         hue (Tensor, optional): Shift as a part of the circle, (N,).
 
     Returns:
@@ -243,7 +244,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
 
 
 def _box_filter(images: Tensor, weights: Tensor) -> Tensor:
-    """Symmetric filter along the last dimension; weights from the middle."""
+    """Filter along the last dimension by weights from the middle outwards."""
     reach, width = weights.shape[1] - 1, images.shape[-1]
     padded = F.pad(images, (reach, reach, 0, 0), mode='replicate')
     out = padded.narrow(-1, reach, width) * _per_image(weights[:, 0])

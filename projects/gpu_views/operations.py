@@ -91,7 +91,7 @@ class View:
 
 
 def _build(cfg: dict) -> BaseTransform:
-    """The CPU's transform: it knows its defaults and refuses bad values."""
+    """Build the CPU's transform, which has defaults and refuses bad values."""
     # Without a scope bare names are those of the configs' own.
     scope = DefaultScope.get_current_instance()
     name = scope.scope_name if scope else 'mmpretrain'
@@ -104,7 +104,7 @@ def _name(transform: BaseTransform) -> str:
 
 
 def _operation(transform: BaseTransform) -> Operation:
-    """What a transform does, with its probability if it has one."""
+    """Return what a transform does, with its probability if it has one."""
     for name, make in _MAKERS.items():
         if type(transform) is TRANSFORMS.get(name):
             prob = getattr(transform, 'prob', None)
@@ -119,7 +119,7 @@ def _operation(transform: BaseTransform) -> Operation:
 
 
 def _chain(operations: Sequence[Operation]) -> Operation:
-    """All of them, one after the other."""
+    """Chain operations, one after the other."""
     numbers = [operation.numbers for operation in operations]
 
     def run(images: Tensor, uniform: Tensor) -> Tensor:

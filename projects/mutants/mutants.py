@@ -107,7 +107,7 @@ MUTANTS = [
 
 
 def find(old: str) -> tuple[Path, int] | None:
-    """The file in which a piece of code stands, and its first line."""
+    """Return the file that holds a piece of code, and its first line."""
     for path in sorted((ROOT / 'mmmoca').rglob('*.py')):
         before, found, after = path.read_text().partition(old)
         if found and old not in after:
@@ -117,7 +117,7 @@ def find(old: str) -> tuple[Path, int] | None:
 
 
 def covering(data: CoverageData, path: Path, line: int) -> list[str]:
-    """Tests that run a line, those of the same folder and of tests/ first."""
+    """Return the tests that run a line, the nearest ones first."""
     lines = data.contexts_by_lineno(str(path))
     near = min(lines, key=lambda other: abs(other - line), default=line)
     tests = {c.partition('|')[0] for c in lines.get(near, ()) if '::' in c}
@@ -129,7 +129,7 @@ def covering(data: CoverageData, path: Path, line: int) -> list[str]:
 
 
 def caught(copy: Path, *arguments: str) -> bool:
-    """Whether tests fail in a copy of the project."""
+    """Return whether tests fail in a copy of the project."""
     done = subprocess.run(
         [sys.executable, '-m', 'pytest', '-q', '-x', '-p', 'no:cacheprovider']
         + list(arguments),

@@ -34,7 +34,7 @@ class DecoderPair(BaseModule):
     def forward(
         self, encoded: EncodedTokens, image_embedding: Tensor, mask: Mask
     ) -> list[Tensor]:
-        """What each decoder makes of a round; see :class:`CondenserNeck`."""
+        """Return each decoder's tokens; see :class:`CondenserNeck`."""
         return [
             decoder(encoded, image_embedding, mask)
             for decoder in self.decoders
@@ -96,8 +96,8 @@ class PairHead(AssignmentHead):
         """Sum of the heads' losses; see the parent's.
 
         Args:
-            decoded (Sequence[Sequence[Tensor]]): Of each round, decoder
-                tokens of each decoder, (2B, n, d).
+            decoded (Sequence[Sequence[Tensor]]): Tokens of each decoder,
+                (2B, n, d), for each round.
             masks (Sequence[Mask]): Patch indices of each round.
             targets (Targets): The teacher's assignments of both views.
         """

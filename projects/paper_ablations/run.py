@@ -40,19 +40,19 @@ LINE = re.compile(
 
 
 def table_rows() -> dict[str, tuple[str, str]]:
-    """Of each config that a table has: what it is, and the paper's k-NN."""
+    """Return what each config of a table is, and the paper's k-NN."""
     found = LINE.findall(TABLES.read_text())
     return {name: (what, paper.strip()) for what, name, paper in found}
 
 
 def quick_start(name: str) -> Config:
-    """The demo's config with the model of a row, made as small.
+    """Return the demo's config with the model of a row, made as small.
 
     Layers are a third of as many, and so is l; decoders are half as deep and
     96 wide; K is a sixteenth.
 
     Args:
-        name (str): Of the config, without ``.py``.
+        name (str): Name of the config, without ``.py``.
 
     Returns:
         Config: As mmengine reads it from a file.
@@ -82,7 +82,7 @@ def quick_start(name: str) -> Config:
 
 
 def _parts(config: Config | None, key: str) -> list:
-    """The configs under a key, or the config itself, if there is one."""
+    """Return the configs under a key, or the config itself, if any."""
     return [] if config is None else config.get(key, [config])
 
 
@@ -93,7 +93,7 @@ def tool(name: str, *arguments: object, log: Path, threads: int) -> None:
         name (str): Its path.
         *arguments (object): Its arguments.
         log (Path): Takes what it prints.
-        threads (int): Of the process.
+        threads (int): Threads of the process.
 
     Raises:
         RuntimeError: If it fails.
@@ -123,12 +123,12 @@ def train(
     """Train a row, or go on with it, unless it has been done.
 
     Args:
-        name (str): Of its config.
-        seed (int): Of the run.
+        name (str): Name of its config.
+        seed (int): Seed of the run.
         out (Path): Folder of all runs, with ``configs/<name>.py``.
         images (Path): Folder of ``train`` and ``val``.
         steps (int): Optimiser steps.
-        threads (int): Of the process.
+        threads (int): Threads of the process.
 
     Returns:
         float: k-NN accuracy of the teacher, in per cent.
@@ -151,14 +151,14 @@ def train(
 
 
 def accuracy(work: Path) -> float:
-    """What a run has last measured by k-NN, in per cent."""
+    """Return the last k-NN accuracy of a run, in per cent."""
     log = max(work.glob('*/vis_data/scalars.json'))
     lines = map(json.loads, log.read_text().splitlines())
     return [line[ACCURACY] for line in lines if ACCURACY in line][-1]
 
 
 def positive(text: str) -> int:
-    """Type of an argument: 1 or more.
+    """Read an argument: 1 or more.
 
     Raises:
         argparse.ArgumentTypeError: If it is less.

@@ -45,7 +45,7 @@ class _RegressionHead(AssignmentHead):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean distance over patches and rounds; see the parent's."""
+        """Return the mean distance of patches and rounds; see the parent's."""
         rounds = [
             self.distance(self.predictor(x), mask, targets)
             for x, mask in zip(decoded, masks)
@@ -56,13 +56,13 @@ class _RegressionHead(AssignmentHead):
     def distance(
         self, prediction: Tensor, mask: Mask, targets: Targets
     ) -> Tensor:
-        """Mean distance of a round, a scalar.
+        """Return the mean distance of a round, a scalar.
 
         Args:
             prediction (Tensor): In the order of ``mask.decoded``,
                 (2B, n, out_channels).
             mask (Mask): Patch indices of the round.
-            targets (Targets): Of the same views.
+            targets (Targets): Targets of the same views.
         """
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class PixelHead(_RegressionHead):
 
     Args:
         patch_size (int): Side of a patch, in pixels.
-        in_channels (int): Of the images. Defaults to 3.
+        in_channels (int): Channels of the images. Defaults to 3.
         condenser (bool): Whether the decoder is to be a condenser. Defaults
             to False: pixels want to be predicted from the encoder's last
             layer (paper, section 4.2, its footnote); Table 8 has both.
@@ -110,7 +110,7 @@ class PixelHead(_RegressionHead):
     def distance(
         self, prediction: Tensor, mask: Mask, targets: Targets
     ) -> Tensor:
-        """Mean squared error, a scalar; see the parent's."""
+        """Return the mean squared error, a scalar; see the parent's."""
         pixels = normalized_patches(targets.images, self.patch_size)
         index = mask.predicted[..., None]
         with no_autocast(prediction):
@@ -138,7 +138,7 @@ class EmbeddingHead(_RegressionHead):
     def distance(
         self, prediction: Tensor, mask: Mask, targets: Targets
     ) -> Tensor:
-        """Mean cosine distance, a scalar; see the parent's."""
+        """Return the mean cosine distance, a scalar; see the parent's."""
         index = mask.decoded[..., None]
         with no_autocast(prediction):
             similarity = F.cosine_similarity(
@@ -151,7 +151,7 @@ class EmbeddingHead(_RegressionHead):
 
 @torch.no_grad()
 def normalized_patches(images: Tensor, patch_size: int) -> Tensor:
-    """Pixels of each patch, less their mean, over their deviation.
+    """Return the pixels of each patch, less their mean, over deviation.
 
     Args:
         images (Tensor): (N, C, H, W).

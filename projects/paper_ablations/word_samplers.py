@@ -66,7 +66,7 @@ class FarthestPointSampler(RandomTokenSampler):
 
 
 def farthest_points(points: Tensor, first: int, number: int) -> Tensor:
-    """Greedy farthest-point sampling of unit vectors.
+    """Sample unit vectors by greedy farthest points.
 
     Args:
         points (Tensor): (M, D).

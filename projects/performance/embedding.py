@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """Seconds of this process and those that it has waited for."""
+    """Return the CPU seconds of this process and of those it waited for."""
     return sum(os.times()[:4])
 
 

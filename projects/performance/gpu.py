@@ -62,7 +62,7 @@ TINY = {
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """The command of each part, tiny ones for a rehearsal."""
+    """Return the command of each part, tiny ones for a rehearsal."""
     programs = 'projects/performance'
     step = f'{programs}/step.py --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
@@ -225,7 +225,7 @@ class Table:
             self.row(title, figures, round(seconds))
 
     def figures(self, name: str) -> Iterator[dict]:
-        """What a part wrote by its name: figures, or the log of a run."""
+        """Return what a part wrote: figures, or the log of a run."""
         file = self.out / f'{name}.json'
         if file.is_file():
             yield from json.loads(file.read_text())

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 def timer() -> float:
-    """Seconds now, when the GPU, if there is one, has done its work.
+    """Return the seconds now, after the GPU, if any, has done its work.
 
     PyTorch's own timer looks for compilers of CUDA and tells what it missed.
     """
@@ -48,7 +48,7 @@ def median_seconds(
     repeats: int,
     clock: Callable[[], float] = timer,
 ) -> dict[str, float]:
-    """Median seconds of calls that take turns, after one not counted.
+    """Return median seconds of calls that take turns; the first is left out.
 
     The default clock waits for the device.
     """
@@ -67,7 +67,7 @@ def median_seconds(
 def own_mebibytes(
     function: Callable[[], object], device: torch.device | str
 ) -> float:
-    """Most memory that the tensors of a call take on top of those before it.
+    """Return the most memory that the tensors of a call take on top.
 
     In a training step activations, gradients and all temporary tensors count;
     parameters, the optimiser's state and the codebook do not.
@@ -139,7 +139,7 @@ def cost_of(build: Build, device: str, repeats: int) -> Cost:
 
 
 def name_of(device: str) -> str:
-    """The device's name for a title."""
+    """Return the device's name for a title."""
     if device.startswith('cuda'):
         return torch.cuda.get_device_name(device)
     return f'{device} with {torch.get_num_threads()} threads'

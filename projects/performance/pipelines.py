@@ -31,13 +31,13 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def blur(img: Image.Image) -> Image.Image:
-    """The paper's ``GaussianBlur(p, 0.1, 2.0)`` where it is applied."""
+    """Blur as the paper's ``GaussianBlur(p, 0.1, 2.0)`` does."""
     radius = np.random.uniform(0.1, 2.0)
     return img.filter(ImageFilter.GaussianBlur(radius))
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """A view of the paper's listing, by its two probabilities."""
+    """Build a view of the paper's listing, by its two probabilities."""
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),
@@ -56,7 +56,7 @@ PAPER = paper_view(1.0, 0.0), paper_view(0.1, 0.2)
 
 
 def paper_pipeline(path: str) -> list[torch.Tensor]:
-    """The paper's listing, on PIL images."""
+    """Build the paper's listing, on PIL images."""
     with Image.open(path) as img:
         img = img.convert('RGB')
     return [view(img) for view in PAPER]
@@ -74,7 +74,7 @@ def write_photos(folder: str, number: int) -> None:
 
 
 def all_pipelines() -> dict[str, Callable[[str], object]]:
-    """What is compared, the paper's first."""
+    """Build the pipelines to compare, the paper's first."""
     init_default_scope('mmpretrain')
     pipelines = {'paper: torchvision, PIL': paper_pipeline}
     for name, config in CONFIGS.items():

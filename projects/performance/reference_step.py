@@ -36,7 +36,7 @@ encode_together = MOCAViT.encode_rounds
 def encode_one_by_one(
     encoder: MOCAViT, images: Tensor, rounds: Sequence[Tensor | None]
 ) -> list[EncodedTokens]:
-    """``encode_rounds`` in a pass for each round."""
+    """Run ``encode_rounds`` in a pass for each round."""
     passes = [encode_together(encoder, images, [part]) for part in rounds]
     return [encoded for (encoded,) in passes]
 
@@ -44,7 +44,7 @@ def encode_one_by_one(
 def attend_to_unbound(
     layer: Attention, qkv: Tensor, angles: Tensor | None
 ) -> Tensor:
-    """``_mix`` of our attention, as timm slices queries, keys and values."""
+    """Attend as our ``_mix``, but slice as timm does."""
     heads = qkv.unflatten(2, (3, layer.num_heads, layer.head_dims))
     heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, n, d)
     x = transformer.attention(*heads.unbind(0))
@@ -65,7 +65,7 @@ def embed_all_then_gather(
 def update_in_a_loop(
     teacher: nn.Module, student: nn.Module, momentum: float
 ) -> None:
-    """EMA of one parameter after the other."""
+    """Update the EMA of one parameter after the other."""
     for target, source in zip(teacher.parameters(), student.parameters()):
         if source.requires_grad:
             target.data = momentum * target + (1 - momentum) * source
@@ -79,10 +79,10 @@ def straightforward(
     targets: Targets,
     allow_tf32: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``token_assignment_loss`` of our objectives, from a tensor of all codes.
+    """Compute our ``token_assignment_loss`` from a tensor of all codes.
 
     Args:
-        features (Sequence[Tensor]): Of each round, decoder tokens, (2B, n, d).
+        features (Sequence[Tensor]): Decoder tokens of each round, (2B, n, d).
         positions (Sequence[Tensor]): Their patch indices, (2B, n).
         prototypes (Tensor): (K, d).
         kappa (float): Sharpness of the predictions.
@@ -106,7 +106,7 @@ def straightforward(
 
 
 def _assign(tokens: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes of one view, its bags and its similarity differences."""
+    """Return the codes of one view, its bags and similarity differences."""
     distance = -F.linear(F.normalize(tokens, dim=2), targets.words)
     distance = distance.float()  # half precision, if autocast is on
     nearest, _ = distance.min(dim=2)
@@ -128,7 +128,7 @@ def _divergence(logits: Tensor, target: Tensor) -> Tensor:
 def bag_divergence(
     embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
 ) -> Tensor:
-    """``bag_assignment_loss`` of our objectives, under autocast."""
+    """Compute our ``bag_assignment_loss``, under autocast."""
     return _divergence(kappa * embeddings @ prototypes.T, bags)
 
 
@@ -159,12 +159,12 @@ class ReferenceStep(TrainingStep):
 
     @torch.no_grad()
     def encode_teacher(self, views: Tensor) -> Tensor:
-        """The teacher's patch tokens, (2B, L, D)."""
+        """Return the teacher's patch tokens, (2B, L, D)."""
         encode = self.model.teacher.encode
         return torch.cat([encode(view).patches for view in views.chunk(2)])
 
     def loss(self, *args) -> dict[str, object]:
-        """What :meth:`MOCA.loss` returns."""
+        """Return what :meth:`MOCA.loss` returns."""
         models = 'mmmoca.models'
         with (
             mock.patch.object(transformer, 'attention', self.attention),

@@ -93,7 +93,7 @@ class TrainingStep:
         update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
 
     def forward(self) -> dict:
-        """What the model's ``loss`` returns, in the step's precision."""
+        """Return the model's ``loss``, in the step's precision."""
         with self.wrapper.optim_context(self.model):
             data = self.model.data_preprocessor(self.batch, True)
             return self.model.loss(data['inputs'])
@@ -102,7 +102,7 @@ class TrainingStep:
 def count_flops(
     arch: str | None, batch_size: int, config: Path | str = RECIPE
 ) -> int:
-    """Operations of a step's matrix products, forward and backward.
+    """Count a step's operations in matrix products, forward and backward.
 
     Counted on real passes of 4 and of 8 images, since each further image adds
     the same. After a backward pass of fake tensors Python crashes (2.11).

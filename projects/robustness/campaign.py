@@ -66,7 +66,7 @@ def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
 
 
 def state_of(work_dir: Path) -> dict[str, torch.Tensor]:
-    """What the later steps of a run depend on; not its log."""
+    """Return what the later steps of a run depend on; not its log."""
     saved = read_checkpoint(work_dir / f'iter_{ITERATIONS}.pth')
     moments = saved['optimizer']['state'].items()
     return saved['state_dict'] | {
@@ -77,14 +77,14 @@ def state_of(work_dir: Path) -> dict[str, torch.Tensor]:
 
 
 def differing(first: dict, second: dict) -> set[str]:
-    """What is not the same in two states, bit for bit."""
+    """Return what is not the same in two states, bit for bit."""
     names = first.keys() & second.keys()
     unequal = {n for n in names if not torch.equal(first[n], second[n])}
     return unequal | (first.keys() ^ second.keys())
 
 
 def log_of(work_dir: Path) -> Path:
-    """What a run prints lies beside its work dir."""
+    """Return the log of a run, which lies beside its work dir."""
     return work_dir.with_name(f'{work_dir.name}.log')
 
 
@@ -153,7 +153,7 @@ def send(run: subprocess.Popen, name: str, processes: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
+    """Return the processes that a process has started."""
     found = Path(f'/proc/{pid}/task/{pid}/children')
     return list(map(int, found.read_text().split() if found.exists() else ()))
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from mmmoca.evaluation.presets import Preset
 
 DEFAULT = ('knn', 'linear', 'lowshot')
-# Those of mmmoca.apis.dense_comparison, which need masks.
+# Protocols of mmmoca.apis.dense_comparison, which need masks.
 DENSE = ('incontext', 'linear-seg')
 PROTOCOLS = (*DEFAULT, *DENSE)
-# What the table takes of a protocol, and the head of its column.
+# The number that the table takes of a protocol, and the head of its column.
 COLUMNS = {
     'linear': ('top1', 'linear'),
     'incontext': ('mIoU', 'in context, mIoU'),
@@ -74,7 +74,7 @@ class Entry(NamedTuple):
 
 
 def parse_entry(text: str) -> Entry:
-    """Type of an argument: ``[NAME=]FILE[:FEATURE]``.
+    """Read an argument: ``[NAME=]FILE[:FEATURE]``.
 
     An existing file comes first: a '=' or ':' may be part of its name.
     'untrained' may stand for a file.
@@ -233,7 +233,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         results (list[dict]): For each checkpoint its ``name``, ``settings``,
             and what :func:`mmmoca.apis.comparison.evaluate` and
             :func:`mmmoca.apis.dense_comparison.evaluate_masks` gave.
-        odd (Sequence[str]): What stands out in the images.
+        odd (Sequence[str]): Sentences about images that stand out.
 
     Returns:
         str: Accuracies and mIoU in percent. A list below the table says which

@@ -77,7 +77,7 @@ def sweep(args: argparse.Namespace) -> dict:
 def _best_of_run(
     args: argparse.Namespace, lr: float, split: str | None
 ) -> float | None:
-    """Best validation of one run, which is trained first if need be."""
+    """Return the best validation of a run, which is trained if need be."""
     from mmmoca.files import write_json
 
     name, options = f'lr_{lr:g}', [f'{LR}={lr!r}', *args.cfg_options]
@@ -144,7 +144,7 @@ def format_table(result: dict) -> str:
     """Return the result as Markdown: rates on the first split, then splits.
 
     Args:
-        result (dict): Of :func:`sweep`.
+        result (dict): Result of :func:`sweep`.
     """
     from mmmoca.evaluation.report import render_table
 

@@ -50,7 +50,7 @@ def mean_and_std(moments: Sequence[np.ndarray]) -> np.ndarray:
     """Compute mean and standard deviation of all pixels, (2, C).
 
     Args:
-        moments (Sequence[np.ndarray]): Of each image, (3, C).
+        moments (Sequence[np.ndarray]): Moments of each image, (3, C).
     """
     count, means, squares = np.stack(moments, axis=1)  # (N, C) each
     total = count.sum(axis=0).clip(min=1)
@@ -64,7 +64,7 @@ def read_moments(
 ) -> list[np.ndarray]:
     """Go through the images below a folder.
 
-    Those that cannot be read are named and left out, and so are pixels that
+    Images that cannot be read are named and left out, and so are pixels that
     are NaN or the loader's ``nodata``.
 
     Args:
@@ -75,7 +75,7 @@ def read_moments(
             means all.
 
     Returns:
-        list[np.ndarray]: Of each image that was read, see
+        list[np.ndarray]: Moments of each image that was read, see
         :func:`moments_of`.
 
     Raises:

@@ -46,7 +46,7 @@ def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
 
 
 def smooth(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Smooth noise (size, size) of about unit variance."""
+    """Draw smooth noise (size, size) of about unit variance."""
     return cv2.resize(
         rng.standard_normal((5, 5)),
         (size, size),

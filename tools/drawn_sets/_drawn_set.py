@@ -95,7 +95,7 @@ def draw_classes(
         train (int): Number of training images, at least one a class.
         val (int): Number of validation images, at least one a class.
         size (int): Side in pixels.
-        seed (int): Of the images, 0 or more.
+        seed (int): Seed of the images, 0 or more.
         min_size (int): Least ``size``.
         **more (object): What else tells sets apart, for ``meta.json``.
 
@@ -138,7 +138,7 @@ def set_parser(
     """Return the command line of a drawn set, by its defaults.
 
     Args:
-        description (str): Of the tool.
+        description (str): Description of the tool.
         train (int): Number of training images.
         val (int): Number of validation images.
         size (int): Side in pixels.

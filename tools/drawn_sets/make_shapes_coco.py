@@ -62,7 +62,7 @@ class _Object:
         self.area = self.visible.sum()
 
     def annotation(self, number: int) -> dict:
-        """COCO's annotation; even and odd numbers differ in their format."""
+        """Return COCO's annotation; even and odd numbers differ in format."""
         rle = coco_mask.encode(np.asfortranarray(self.visible, np.uint8))
         crowd = self.outline is None
         whole = self.visible.sum() == self.area
@@ -85,7 +85,8 @@ class _Scene:
     """An image and its objects, from the back to the front.
 
     Args:
-        index (int): Of the image. Decides whether it is empty or has a crowd.
+        index (int): Number of the image. It decides whether the image is empty
+            or has a crowd.
         rng (np.random.Generator): Source of all that varies.
         size (int): The longer side in pixels.
     """
@@ -172,7 +173,7 @@ class _Scene:
         self.objects.append(_Object(label, visible))
 
     def mask(self) -> bytes:
-        """PNG of the class of each pixel, from 1; 0 where nothing lies."""
+        """Return a PNG of the class of each pixel, from 1; 0 for none."""
         classes = np.zeros((self.height, self.width), np.uint8)
         for one in self.objects:
             classes[one.visible] = one.label + 1
@@ -187,7 +188,7 @@ class _Scene:
 
 
 def _run_lengths(mask: np.ndarray) -> list[int]:
-    """Lengths of runs of zeros and ones in turn, down the columns."""
+    """Return the lengths of runs of 0 and 1 in turn, down the columns."""
     runs = itertools.groupby(mask.ravel('F').tolist())
     lengths = [len([*run]) for _, run in runs]
     return [0, *lengths] if mask[0, 0] else lengths

@@ -30,7 +30,7 @@ Field = Callable[
 
 
 def _wrap(x: np.ndarray) -> np.ndarray:
-    """Signed distance from ``x`` to the nearest integer, in [-.5, .5]."""
+    """Return the signed distance to the nearest integer, in [-.5, .5]."""
     return x - np.rint(x)
 
 
@@ -124,7 +124,7 @@ CLASSES = tuple(_TEXTURES)
 
 
 def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Coverage (size, size) in [0, 1] of a polygon over 35 to 75 %."""
+    """Return the coverage, (size, size), of a polygon over 35 to 75 %."""
     while True:
         corners = rng.integers(5, 9)
         angle = (

@@ -122,11 +122,11 @@ def write_card(
     """Write ``README.md``, a model card as the Hugging Face Hub reads it.
 
     Args:
-        folder (Path): Where to.
-        encoder (Encoder): As it is exported.
+        folder (Path): Where to write it.
+        encoder (Encoder): The encoder that is exported.
         record (dict): What is known of its file.
-        library (str): As the Hub calls it.
-        license (str, optional): Of the weights.
+        library (str): The Hub's name of the library.
+        license (str, optional): License of the weights.
         name (str): The name that the folder will have.
     """
     from huggingface_hub import ModelCard, ModelCardData

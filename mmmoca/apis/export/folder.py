@@ -90,8 +90,8 @@ def export_encoder(
         encoder (Encoder): What :func:`mmmoca.load` returned.
         out (str | os.PathLike): The folder. It appears when it is complete.
         to (str): A key of ``FORMATS``.
-        license (str, optional): Of the weights, as an SPDX identifier. It is
-            never guessed.
+        license (str, optional): License of the weights, as an SPDX identifier.
+            It is never guessed.
 
     Raises:
         CheckpointError: If there is something of that name, or the library

@@ -23,7 +23,7 @@ def resampling(name: str) -> Resampling:
 
 
 def side_or_sides(size: tuple[int, int]) -> int | list[int]:
-    """(224, 224) as 224, which all readers know, and others as a list."""
+    """Return (224, 224) as 224, which all readers know; others as a list."""
     return size[0] if size[0] == size[1] else list(size)
 
 
@@ -50,7 +50,7 @@ def round_periods(vit: VisionTransformer) -> None:
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[str, dict]:
-    """Timm's architecture and its arguments; the state is changed."""
+    """Return timm's architecture and its arguments, and change the state."""
     registers, positions = token_parts(state)
     if positions != 'rope':
         options = {}

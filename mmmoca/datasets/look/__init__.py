@@ -27,7 +27,7 @@ def look_at(
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
             and std by which a model normalises, of colours in the order RGB.
         pixels (int): Images of each set that are decoded.
-        num_classes (int, optional): Of the classifier that learns them.
+        num_classes (int, optional): Number of classes of the classifier.
 
     Returns:
         Look: Its tables, what stands out, and what is certainly wrong.

@@ -41,14 +41,14 @@ class BoxFacts:
         Args:
             one (dict): The object, as the file has it.
             size (tuple[int, int]): H and W of its image.
-            name (str, optional): Of its class; None if it is of no class.
+            name (str, optional): Name of its class; None if it has none.
 
         Returns:
             bool: Whether mmdet gives it to a detector.
         """
         x, y, width, height = one['bbox']
         right, bottom = x + width - size[1], y + height - size[0]
-        # What is inside: of a box, and of its image.
+        # Width and height of the part of the box that is inside the image.
         across = width - max(right, 0) - max(-x, 0)
         down = height - max(bottom, 0) - max(-y, 0)
         polygons = None
@@ -61,7 +61,7 @@ class BoxFacts:
         elif min(width, height) < 0:
             why = 'of a negative width or height'
         elif width < 1 or height < 1:
-            why = 'of less than a pixel, as shares of 1 are'
+            why = 'of less than a pixel, like fractions of the image'
         elif one['area'] <= 0:
             why = 'whose area is 0'
         elif across <= 0 or down <= 0:
@@ -88,7 +88,7 @@ class BoxFacts:
         return False
 
     def forget_objects(self) -> None:
-        """Free what told objects that are there twice, after the last one."""
+        """Free what was kept to find objects that occur twice."""
         self._seen = set()
 
     def totals(self) -> Counter[str]:
@@ -152,8 +152,9 @@ def box_facts(dataset: Any) -> BoxFacts | None:
     """Return the facts about the objects of a data set, if it has any.
 
     Args:
-        dataset (Any): Ours has counted them while it parsed them. Of others
-            of mmdetection, those that its parser leaves are counted.
+        dataset (Any): Ours has counted its objects while it parsed them. For
+            other data sets of mmdetection, those that its parser keeps are
+            counted.
     """
     found = getattr(dataset, 'boxes', None)
     if isinstance(found, BoxFacts):
@@ -187,7 +188,7 @@ def box_facts(dataset: Any) -> BoxFacts | None:
 def _polygons(mask: object) -> list[list[float]] | None:
     """Return the polygons that mmdet keeps of a mask; None if it is another.
 
-    Of an object without one, mmdet keeps nothing where it loads masks.
+    Where mmdet loads masks, it drops an object without any polygon.
     """
     if not isinstance(mask, list):
         return None
@@ -215,7 +216,7 @@ def _corners(mask: object, height: int) -> list[list[float]] | None:
 
 
 def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
-    """Return whether a box is not that of polygons."""
+    """Return whether a box differs from that around the polygons."""
     x, y, width, height = box
     for axis, start, length in ((0, x, width), (1, y, height)):
         places = [place for part in polygons for place in part[axis::2]]
@@ -230,7 +231,8 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
     """Compare the objects of data sets, class by class.
 
     Args:
-        sets (Mapping[str, BoxFacts]): By the name of the set, 'train' say.
+        sets (Mapping[str, BoxFacts]): Facts by the name of the set, 'train'
+            say.
 
     Returns:
         Section: A row for each class, and what stands out.

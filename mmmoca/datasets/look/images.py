@@ -46,27 +46,27 @@ class ImageFacts:
     """Facts about the images of one data set.
 
     Attributes:
-        number (int): Of images.
+        number (int): Number of images.
         left_out (Counter[str]): Other files, by what they are.
-        headers (int): Of how many images the header was read.
+        headers (int): Number of images whose header was read.
         kinds (Counter[str]): Formats, modes and bits, by headers.
         odd (Counter[str]): What stands out in headers, by phrases.
         examples (dict[str, str]): An image of each of these.
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (dict[str, str]): Images that cannot be read, and why.
         classes (Counter[str]): Images of each class, if there are any.
-        names (Sequence[str]): Of all classes, where the set names them.
+        names (Sequence[str]): Names of all classes, where the set has them.
         labels (dict[int, str]): The classes that have images, by number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
         decoded (int): Images whose pixels were read.
-        grey (int): Of these, how many are grey and stored as colours.
+        grey (int): Number of these that are grey and stored as colours.
         like_masks (int): How many have no value from :data:`LABELS` to 254.
         sums (np.ndarray): Sums over the decoded images of their means and
             mean squares per channel, (2, C), colours in RGB order.
         crop (int): Largest side of a crop, in pixels; 0 without crops.
         pixels (int): Images to decode.
-        seconds (float): How long headers were read at most.
+        seconds (float): Longest time for reading headers.
         wrong (list[str]): Images that a run cannot use, and why.
     """
 
@@ -252,8 +252,8 @@ def image_facts(
 ) -> ImageFacts:
     """Look at the images of a data set.
 
-    Headers are read of at most 20 000 files, and for at most a few seconds;
-    then the pixels of a few, by the loader of the set.
+    Headers of at most 20 000 files are read, for at most a few seconds. The
+    loader of the set also decodes the first of these.
 
     Args:
         dataset (Sized): A data set of MMEngine's kind, or a wrapper of some.
@@ -349,10 +349,10 @@ def images_section(
     """Compare the images of data sets.
 
     Args:
-        sets (Mapping[str, ImageFacts]): By the name of the set.
+        sets (Mapping[str, ImageFacts]): Facts by the name of the set.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
             and std by which a model normalises, of colours in the order RGB.
-        num_classes (int, optional): Of the classifier that learns them.
+        num_classes (int, optional): Number of classes of the classifier.
 
     Returns:
         Section: Its table and what stands out.
@@ -389,7 +389,7 @@ def images_section(
 
 
 def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which sets that are evaluated have other classes than known ones."""
+    """Say which evaluated sets have other classes than training or bank."""
     lines = []
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
@@ -403,7 +403,7 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
 
 
 def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which images that are evaluated are known, or of unknown classes."""
+    """Say which evaluated images are known, and which classes are not."""
     lines = []
     for role, facts in sets.items():
         if role not in ('val', 'test'):
@@ -440,7 +440,7 @@ def _unlike(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> list[str]:
-    """Say where images are far from what a model normalises by."""
+    """Say which images are unlike the mean and std of the model."""
     lines = []
     for role, facts in sets.items():
         if facts.mean.shape != np.shape(mean):

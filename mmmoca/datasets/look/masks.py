@@ -35,7 +35,7 @@ class MaskFacts:
 
     Attributes:
         classes (Sequence[str]): Names of the classes, in order.
-        number (int): Of masks that were read.
+        number (int): Number of masks that were read.
         pixels (Counter[int]): Pixels of each class, by its number, and of
             what is left out, by -1.
         masks (Counter[int]): Masks in which it occurs, likewise.
@@ -91,8 +91,8 @@ class MaskFacts:
             return lines
         if not self.pixels.keys() - {-1}:
             lines.append(
-                'each pixel of the masks is one that is left out (255), and '
-                'nothing can be learnt from them'
+                'all pixels of the masks are left out (255), and nothing can '
+                'be learnt from them'
             )
         elif empty:
             lines.append(f'no pixel is of the class {listed(empty)}')
@@ -100,11 +100,11 @@ class MaskFacts:
 
 
 def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
-    """Look at the masks of a data set, which has to fit its images.
+    """Look at the masks of a data set, and check that they fit its images.
 
     Args:
-        dataset (BaseDataset): Of mmsegmentation's kind, not a wrapper. The
-            first ``Load...`` of its pipeline is that of the images.
+        dataset (BaseDataset): A data set of mmsegmentation's kind, not a
+            wrapper. The first ``Load...`` of its pipeline loads the images.
         most (int): How many masks are read, evenly spaced.
 
     Returns:
@@ -138,7 +138,7 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
 def _look_at_mask(
     facts: MaskFacts, dataset: BaseDataset, info: dict
 ) -> set[int]:
-    """Count the pixels of a mask; its label ids."""
+    """Count the pixels of a mask, and return its label ids."""
     path = Path(info['seg_map_path'])
     load = strict_loader(dataset)
     image = None if load is None else load(dict(info))['img']
@@ -203,8 +203,8 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
     """Count images of other endings, and masks without an image.
 
     Args:
-        dataset (BaseDataset): Of mmsegmentation's kind. A list of names
-            leaves out others on purpose.
+        dataset (BaseDataset): A data set of mmsegmentation's kind. A list of
+            names leaves out others on purpose.
 
     Returns:
         Counter[str]: Files by what they are.
@@ -228,7 +228,7 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
 
 
 def _is_unclear(path: str, load: Any) -> bool:
-    """Return whether EXIF turns an image, and its size does not tell."""
+    """Return whether EXIF turns an image without changing its size."""
     turns = getattr(load, 'color_type', '') in TURNING
     return turns and read_header(Path(path).read_bytes()).hides_turn
 
@@ -237,7 +237,7 @@ def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
     """Compare the masks of data sets, class by class.
 
     Args:
-        sets (Mapping[str, MaskFacts]): By the name of the set.
+        sets (Mapping[str, MaskFacts]): Facts by the name of the set.
 
     Returns:
         Section: A row for each class, with its share of the pixels and the

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The one printer of what data sets are: a terminal, a log, a notebook."""
+"""Prints what data sets are: in a terminal, a log or a notebook."""
 
 import io
 from dataclasses import dataclass, field

@@ -69,7 +69,7 @@ class CheckpointFitHook(Hook):
             from random weights. Defaults to False.
 
     Attributes:
-        filled (list[str]): What was loaded, and what does not fit.
+        filled (list[str]): Lines about what was loaded, and what does not fit.
 
     Raises:
         CheckpointError: If a checkpoint does not fit. Names examples.

@@ -75,9 +75,9 @@ class AtomicCheckpointHook(CheckpointHook):
     The hook writes every checkpoint, the best one too, under another name and
     renames it when it is complete. Then it removes older ones. It refuses to
     write weights that are not finite. A checkpoint that is due within an
-    optimiser step (gradient accumulation) is written at its end, since
-    gradients are not saved. A run that ``EarlyStoppingHook`` ends leaves one,
-    too.
+    optimiser step (gradient accumulation) is written at the end of the step,
+    since gradients are not saved. A run that ``EarlyStoppingHook`` ends leaves
+    one, too.
 
     A resumed run takes the newest intact checkpoint of its work dir, and warns
     of those that are damaged. A new run refuses a folder that has checkpoints
@@ -110,7 +110,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if self.out_dir is not None:
             raise ValueError(
                 'checkpoints lie in the work dir: write work_dir instead of '
-                "out_dir, or type='CheckpointHook' for another machine's"
+                "out_dir, or type='CheckpointHook' to write to another machine"
             )
         self._lock: FolderLock | None = None
         self._is_due = False
@@ -151,7 +151,7 @@ class AtomicCheckpointHook(CheckpointHook):
         return self._taken is not None
 
     def _check_best(self, runner: Runner) -> None:
-        """Refuse a best that nothing measures; MMEngine finds out later."""
+        """Refuse a ``save_best`` that nothing measures, before the run."""
         best, loop = [*(self.save_best or ())], runner.val_loop
         if best and loop is None:
             runner.logger.warning(
@@ -209,7 +209,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
-        # MMEngine removes the best file of before: it must be one of the run.
+        # MMEngine removes the earlier best file: it must be one of this run.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):

@@ -64,7 +64,7 @@ class LookHook(Hook):
         head = getattr(model, 'head', None)
         classes = getattr(head, 'num_classes', None)
         look = on_main_process(look_at, sets, numbers, self.pixels, classes)
-        # Not again by each worker of each loader.
+        # The workers of the loaders are not to name these images again.
         for loader in loaders_by_role(runner).values():
             for part in members(loader.dataset):
                 if isinstance(load := loader_of(part), LoadImage):
@@ -80,8 +80,8 @@ class LookHook(Hook):
 def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
     """Refuse annotations that mmdetection's metric would misread.
 
-    Of a list of images alone, COCO's evaluation would give -1 for each number.
-    It sorts categories by id, and mmdetection takes the names of
+    For a list of images alone, COCO's evaluation would give -1 for each
+    number. It sorts categories by id, and mmdetection takes the names of
     ``classwise=True`` in the order of the file.
     """
     for stage in sets.keys() & {'val', 'test'}:

@@ -25,7 +25,7 @@ class StoppedRun(SystemExit):
     """The end of a run that got a signal and has written a checkpoint.
 
     Args:
-        number (int): Of the signal.
+        number (int): Number of the signal.
     """
 
     def __init__(self, number: int) -> None:

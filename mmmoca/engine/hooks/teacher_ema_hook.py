@@ -98,7 +98,7 @@ def update_teacher(
 
     Args:
         teacher (nn.Module): Updated in place.
-        student (nn.Module): Of the same architecture.
+        student (nn.Module): A model of the same architecture.
         momentum (float): m.
         skip (Tensor, optional): 1 to keep the teacher, else 0, (), on the
             device. Defaults to None, which means 0.

@@ -84,7 +84,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Context of the forward pass, with autocast unless float32."""
+        """Run the forward pass with autocast, unless in float32."""
         half = self.cast_dtype != torch.float32
         # MMEngine's autocast refuses Apple's GPUs.
         autocast = torch.autocast(get_device(), self.cast_dtype, enabled=half)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a validation compares the encoder of a training with."""
+"""Compares the encoder of a training with what it started from."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from mmmoca.engine.mmengine import has_loaded, resumes
 from mmmoca.engine.resume_check import validation_digest
 from mmmoca.evaluation.features import raw_pixels
 
-# Of the message hub. MMEngine would log a name that begins as a mode does.
+# Key of the message hub. MMEngine would log a name that begins like a mode.
 _DIGEST = 'measured_by'
 _NAMES = 'start', 'untrained', 'raw_pixels'
 

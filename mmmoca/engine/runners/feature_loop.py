@@ -52,8 +52,8 @@ class FeatureLoop(TestLoop):
     Attributes:
         labelled (DataLoader): The images that are known, of
             :meth:`build_labelled`.
-        metric_names (Sequence[str] | None): Of all its metrics; None if it
-            cannot know them, with an evaluator of another package.
+        metric_names (Sequence[str] | None): Names of all its metrics; None if
+            it cannot know them, with an evaluator of another package.
         judgements (Sequence[Judgement]): Metrics that tell what a training
             has gained, for :class:`.BaselinesHook`.
 
@@ -123,7 +123,7 @@ class FeatureLoop(TestLoop):
     def samples(self, encode: Callable | None) -> Iterable[list[dict]]:
         """Extract features and predict; see :meth:`extract`, :meth:`predict`.
 
-        Called by all ranks together.
+        All ranks call this together.
         """
         known = self.extract(self.labelled, 'labelled', encode)
         asked = self.extract(self.dataloader, self.stage, encode)
@@ -136,11 +136,11 @@ class FeatureLoop(TestLoop):
     def predict(
         self, known: FeatureShard, asked: FeatureShard
     ) -> Iterable[list[dict]]:
-        """Predict by the protocol. Called by all ranks together.
+        """Predict by the protocol. All ranks call this together.
 
         Args:
             known (FeatureShard): This rank's share of the labelled images.
-            asked (FeatureShard): Of those to predict.
+            asked (FeatureShard): Its share of the images to predict.
 
         Returns:
             Iterable[list[dict]]: Data samples for the evaluator, in parts.
@@ -188,7 +188,7 @@ class FeatureLoop(TestLoop):
         """Extract features of labelled images, of this rank's share of them.
 
         The features are written into one tensor made at the start, so that a
-        large set needs its memory once. Called by all ranks together.
+        large set needs its memory once. All ranks call this together.
 
         Args:
             loader (DataLoader): The images.

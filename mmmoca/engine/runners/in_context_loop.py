@@ -49,7 +49,7 @@ class InContextTestLoop(FeatureLoop):
         temperature (float): T. Defaults to 0.02.
         allow_missing (bool): Whether the bank may have no pixel of a class,
             which is then never predicted. Defaults to False.
-        seed (int): Of the choice of patches. Defaults to 0.
+        seed (int): Seed of the choice of patches. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -139,7 +139,7 @@ class InContextTestLoop(FeatureLoop):
         return bank
 
     def _bank_parts(self) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Numbers, patch features and masks of the bank's images."""
+        """Yield numbers, patch features and masks of the bank's images."""
         loader, images = self.labelled, len(self.labelled.dataset)
         for epoch in range(self.bank_epochs):
             if hasattr(loader.sampler, 'set_epoch'):
@@ -168,7 +168,7 @@ class InContextTestLoop(FeatureLoop):
     def _encode(
         self, batch: dict, size_of_mask: str = 'img_shape'
     ) -> tuple[Tensor, list]:
-        """Patch features of a batch, (B, D, h, w), and its samples."""
+        """Return patch features of a batch, (B, D, h, w), and its samples."""
         for sample in batch['data_samples']:  # while they are on the CPU
             self._check_mask(sample, size_of_mask)
         model = unwrap_model(self.runner.model)

@@ -41,7 +41,7 @@ class LowShotTestLoop(FeatureLoop):
             format see :func:`mmmoca.evaluation.subsets.read_subsets`.
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
-        seed (int): Of the drawn subsets. Defaults to 0.
+        seed (int): Seed of the drawn subsets. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:

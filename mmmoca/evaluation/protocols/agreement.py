@@ -17,8 +17,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     one. The agreement is their Jaccard index: the number of images in both
     over that in either.
 
-    Called by all ranks together, each of which has a part. The result does not
-    depend on the number of ranks.
+    All ranks call this together, each with a part. The result does not depend
+    on the number of ranks.
 
     Args:
         shard (FeatureShard): This rank's images. ``feats`` are those of both

@@ -67,7 +67,8 @@ def choose_patches(
     its classes, times a number from U(0, 1). The lowest scores are taken.
 
     Args:
-        shares (Tensor): Of an image, see :func:`label_shares`, (L, C).
+        shares (Tensor): Shares of the labels in each patch of an image,
+            (L, C), see :func:`label_shares`.
         count (int): Number of patches.
         generator (torch.Generator): Source of the numbers, on the CPU.
 
@@ -90,14 +91,14 @@ class PatchBank:
     rank holds the features of its own images, and the labels of all.
 
     Args:
-        parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Of some of this
-            rank's images a number each, by which one that a padded sampler
-            repeats is known; patch features, (B, D, h, w); and labels,
+        parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Batches of this
+            rank's images: a number of each, which tells those that a padded
+            sampler repeats; patch features, (B, D, h, w); and labels,
             (B, H, W).
         num_classes (int): C, number of classes.
         patches_per_image (int): Patches to keep of each image.
         num_images (int): Images of all parts.
-        seed (int): Of the choice. Defaults to 0.
+        seed (int): Seed of the choice. Defaults to 0.
 
     Attributes:
         size (int): Patches of the whole bank.
@@ -160,7 +161,7 @@ class PatchBank:
         """Average the label shares of the k most similar patches.
 
         They are weighted by the softmax of their cosine similarities over the
-        temperature. Called by all ranks together; a rank without further
+        temperature. All ranks call this together; a rank without further
         images calls :meth:`serve`.
 
         Args:
@@ -214,7 +215,7 @@ def in_context_masks(
         val (tuple[Tensor, list[np.ndarray]]): The same of the images to
             segment.
         bank_size (int): Patches of the bank.
-        seed (int): Of their choice.
+        seed (int): Seed of their choice.
 
     Returns:
         tuple[list[np.ndarray], int]: The predicted masks, (H, W) each, by 30

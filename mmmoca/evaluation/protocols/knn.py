@@ -20,7 +20,7 @@ ONE_CLASS = (
 def knn_settings(
     k: int | Sequence[int], temperature: float | Sequence[float]
 ) -> list[tuple[str, int, float]]:
-    """Every k with every temperature, and what its metrics are called.
+    """Return every k with every temperature, and the name of its metrics.
 
     Args:
         k (int or Sequence[int]): Numbers of neighbours.
@@ -54,7 +54,7 @@ def small_bank(
     """Say that a bank has fewer images than neighbours are asked for.
 
     Args:
-        settings (Sequence[tuple[str, int, float]]): Of :func:`knn_settings`.
+        settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
         size (int): Images of the bank.
 
     Returns:
@@ -96,22 +96,22 @@ def knn_predictions(
 ) -> Iterator[list[dict]]:
     """Let the most similar images of a bank vote for the class of others.
 
-    Called by all ranks together, each of which has a part of both. The result
-    does not depend on the number of ranks.
+    All ranks call this together, each with a part of both. The result does
+    not depend on the number of ranks.
 
     Args:
         bank (FeatureShard): Labelled images; rows L2-normalised. In a bank of
             fewer than k all images vote.
         queries (FeatureShard): Images to classify; rows L2-normalised.
-        settings (Sequence[tuple[str, int, float]]): Of :func:`knn_settings`.
+        settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
         num_classes (int): C; more if the bank has further labels. Defaults to
             0, the classes of the bank.
 
     Yields:
-        list[dict]: Of some queries ``sample_idx``, ``num_classes``,
-        ``gt_label``, ``knn_pred`` (setting -> up to five labels with a vote,
-        best first) and, of the first setting, ``pred_score``, (C,), and
-        ``pred_label``, (1,).
+        list[dict]: A dict for each of some queries: ``sample_idx``,
+        ``num_classes``, ``gt_label``, ``knn_pred`` (setting -> up to five
+        labels with a vote, best first) and, by the first setting,
+        ``pred_score``, (C,), and ``pred_label``, (1,).
 
     Raises:
         ValueError: If the bank has one class only, or images without one, or

@@ -41,8 +41,8 @@ def linear_predictions(
             to iBOT's 45.
 
     Returns:
-        list[dict]: Of each image of ``val`` what
-        :meth:`~mmmoca.models.LinearProbe.predict` gives:
+        list[dict]: What :meth:`~mmmoca.models.LinearProbe.predict` gives for
+        each image of ``val``:
         ``label_places``, (H,), ``base_lrs`` and ``num_classes``.
     """
     device = get_device()

@@ -30,8 +30,8 @@ def linear_masks(
         train (tuple[Tensor, list[np.ndarray]]): See
             :func:`~mmmoca.evaluation.protocols.in_context.in_context_masks`.
         val (tuple[Tensor, list[np.ndarray]]): Likewise.
-        steps (int): Of 16 images. Defaults to 2000.
-        seed (int): Of initialisation and order.
+        steps (int): Steps of 16 images. Defaults to 2000.
+        seed (int): Seed of initialisation and order.
 
     Returns:
         list[np.ndarray]: The predicted masks, (H, W) each.

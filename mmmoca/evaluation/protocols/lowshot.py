@@ -44,7 +44,7 @@ def fit_low_shot(
     max_iter: int = 300,
     tol: float = 1e-4,
 ) -> tuple['LogisticRegression', bool]:
-    """Multinomial logistic regression without intercept.
+    """Fit a multinomial logistic regression without intercept.
 
     Minimises the sum of the samples' cross-entropies plus lambda / 2 times
     the squared norm of the weights. (Cyanure, which the paper and MSN use,
@@ -91,22 +91,21 @@ def low_shot_predictions(
 ) -> list[dict]:
     """Classify by one regression for each set of each subset.
 
-    The regressions are shared out over the ranks. Called by all ranks
-    together, each of which has a part of both. The result does not depend on
-    the number of ranks. A warning names the regressions that do not converge.
+    All ranks call this together, each with a part of both. They share the
+    regressions. The result does not depend on the number of ranks. A warning
+    names the regressions that do not converge.
 
     Args:
         train (FeatureShard): Training images, :func:`low_shot_features`.
-        test (FeatureShard): The same of the images to classify.
-        subsets (dict[str, list[list[int]]]): Name -> of each set its places
-            among all training images, sorted by id.
+        test (FeatureShard): The same for the images to classify.
+        subsets (dict[str, list[list[int]]]): Name -> the places of each set's
+            images among all training images, sorted by id.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
-        list[dict]: Of this rank's share of the images to classify
-        ``sample_idx``, ``gt_label`` and ``lowshot_pred`` (name -> the label
-        that each set's classifier predicts). The shares are of one length,
-        as MMEngine collects them.
+        list[dict]: ``sample_idx``, ``gt_label`` and ``lowshot_pred`` (name ->
+        the label that each set's classifier predicts) for each image of this
+        rank's share. The shares are of one length, as MMEngine collects them.
     """
     train, test = (
         FeatureShard(*gather_samples(ids, feats.cpu(), labels))
