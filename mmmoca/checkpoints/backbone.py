@@ -115,7 +115,7 @@ class Backbone(NamedTuple):
         positions = self.state_dict.get('pos_embed')
         if positions is None:  # rotary ones are for any grid
             return self._replace(grid=grid)
-        # Without antialiasing, as mmpretrain does in its forward pass.
+        # mmpretrain resizes without antialiasing in its forward pass, too.
         positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
         return self._replace(state_dict=state_dict, grid=grid)

@@ -31,7 +31,7 @@ _CONTAINERS = (
     'model',
     '',
 )
-# What wrappers put before the names of what they wrap: data parallelism,
+# Prefixes that wrappers add to the names of what they wrap: data parallelism,
 # torch.compile, FSDP, activation checkpointing, DeepSpeed.
 _WRAPPERS = re.compile(
     r'(?<![^.])(module|_orig_mod|_fsdp_wrapped_module'

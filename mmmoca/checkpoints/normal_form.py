@@ -16,12 +16,12 @@ from mmmoca.messages import listed
 from .errors import CheckpointError
 from .names import PROJECTION
 
-# What LayerScale multiplies a branch by, and what the branch ends in.
+# The LayerScale of a branch, and the layer that the branch ends in.
 LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
     'ffn.gamma2.weight': 'ffn.layers.1',
 }
-# What a plain ViT does not have, but :class:`~mmmoca.models.MOCAViT` has.
+# Parts that :class:`~mmmoca.models.MOCAViT` has and a plain ViT has not.
 TOKEN_PARTS = {'register_tokens', 'rotary_periods'}
 _LAYER = re.compile(r'layers\.(\d+)\.')
 _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')

@@ -56,7 +56,7 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
             init['checkpoint'] = ReadAddress(guarded(path), loaded)
             reports.append((report, record_of(checkpoint.get('meta'))))
         if len(pretrained) == 1:
-            # By this, many classes know not to overwrite weights.
+            # Many classes look at this so as not to overwrite weights.
             initialize(module, [i for i in inits if i not in pretrained])
             (module.init_cfg,) = pretrained
     return reports

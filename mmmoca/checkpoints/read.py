@@ -26,7 +26,7 @@ from .errors import CheckpointError
 from .plain import MOST_PACKED, check_content
 from .unpickle import check_tuples, safe_unpickling
 
-# What PyTorch says that it does not let in.
+# PyTorch's words for a class that it refuses.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
 
 

@@ -88,7 +88,7 @@ def build_vit(
             known, there is no final norm, or its parts do not fit each
             other.
     """
-    # What follows the mean patch token is a classifier's.
+    # A norm after the mean patch token is a classifier's.
     state = {
         name: value.float()
         for name, value in backbone.state_dict.items()

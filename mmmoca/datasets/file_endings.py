@@ -11,7 +11,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from mmmoca.messages import listed
 
 HEIC = ('.heic', '.heif')
-# What OpenCV decodes without options, and pillow-heif where it is installed.
+# Formats that OpenCV decodes without options, and pillow-heif, if installed.
 EXTENSIONS = (
     *IMG_EXTENSIONS,
     *('.avif', '.gif', '.jfif', '.jp2', '.jpe', '.pbm', '.pnm'),

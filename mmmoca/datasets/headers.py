@@ -37,12 +37,12 @@ _TAGS = {
     Tag.SampleFormat,
     _GDAL_NODATA,
 }
-# What a TIFF's numbers are, by its tag.
+# The types of a TIFF's numbers, by its tag.
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
 _TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
-# By a TIFF's photometric interpretation: Pillow's mode, and how many bands its
-# colours have; 1 of others.
+# Pillow's mode for a TIFF's photometric interpretation, and the number of bands
+# of its colours, 1 for others.
 _MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
 _COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
 # How the bytes of a format end.
@@ -209,7 +209,7 @@ def _header_of_pillow(
     image: Image.Image, content: bytes = b'', turn: int = 1
 ) -> Header:
     kind, exif = str(image.format or ''), image.info.get('exif', b'')
-    # What an image in memory was read from is no longer known.
+    # The file that an image in memory was read from is no longer known.
     whole = not content or _is_whole(kind, content, image)
     if kind == 'PNG' and content:
         chunks = _png_chunks(content)
@@ -221,7 +221,7 @@ def _header_of_pillow(
         turn, odd = _turn_of(exif)
     mode = image.mode
     tile = f'{getattr(image, "tile", mode)}'
-    # As Pillow names its decoders, those of a PGM or PPM and of a BMP.
+    # Pillow's names of its decoders of PGM or PPM, and of BMP.
     scaled = "'ppm" in tile or 'BGR;1' in tile
     deep = 16 if ';16' in f'{tile} {mode}' and not scaled else 8
     if mode[0] in 'IF' and mode[1:] == '':

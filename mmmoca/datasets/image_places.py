@@ -65,7 +65,7 @@ def image_set_of(place: str) -> type[ImageSet]:
         pattern = '{' in place and not os.path.exists(place)
         shards = pattern or place.endswith('.tar')
         return ImageShards if shards else ImageFolder
-    # What `save_to_disk` of Hugging Face's data sets writes.
+    # `save_to_disk` of Hugging Face's data sets writes these files.
     for name in ('state.json', 'dataset_dict.json'):
         if os.path.isfile(os.path.join(place, name)):
             return HFImages

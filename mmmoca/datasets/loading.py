@@ -230,7 +230,7 @@ class LoadImage(LoadImageFromFile):
                     'normalised batch as a tensor, (B, C, H, W)'
                 )
         elif not isinstance(source, bytes) and header.bits > 8:
-            # As RGB, PIL would clip them at 255.
+            # PIL would clip them at 255 in converting them to RGB.
             raise TypeError(
                 f'{name} has the mode {header.mode} of PIL: convert it to 8 '
                 'bits'

@@ -34,7 +34,7 @@ def read_labels(
     """
     try:
         content = path.read_bytes()
-        # As mmseg's LoadAnnotations reads them.
+        # mmseg's LoadAnnotations reads them in the same way.
         stored = decode(content, read_header(content), backend='pillow')
     except (OSError, SyntaxError) as error:
         raise OSError(

@@ -22,7 +22,7 @@ from .file_endings import count_left_out
 Member = tuple[str, int, int, int | None]
 # The form of the index. One of another form is made anew.
 _FORM = 3
-# What is read of a label, or of a description in JSON.
+# Bytes that are read of a label, or of a description in JSON.
 _MOST_BYTES = 2**24
 
 

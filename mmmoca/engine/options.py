@@ -45,7 +45,7 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     is_text = isinstance(held, str) and held not in _WORDS
     is_switch = text in ('True', 'False')
     is_text |= held is None and is_path is not None and not is_switch
-    # None takes a setting away, unless that is the name of a folder.
+    # The text None takes a setting away, unless a folder may have that name.
     if is_text and (text != 'None' or (is_path and held is not None)):
         return text
     bare = text.strip('\'" ')

@@ -140,5 +140,5 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     if value is not None and kinds & {int, float} and not right:
         whole = ' whole' if number is Integral else ''
         raise ValueError(f'{key}={value!r} must be a{whole} number')
-    # As on a command line: transforms take no whole number for a probability.
+    # Transforms refuse a probability of 1 that is no float.
     return float(value) if float in kinds and right else value

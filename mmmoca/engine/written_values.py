@@ -103,7 +103,7 @@ def _literals(
         parts = {key: expression} | dict(_leaves(key, expression))
         for end, part in parts.items():
             code = ast.fix_missing_locations(ast.Expression(part))
-            # Nothing is known of functions, or of what bases hold.
+            # Functions, and what bases hold, are not known here.
             with suppress(Exception):
                 value = eval(compile(code, '', 'eval'), before)
                 for path, leaf, in_list in _values({end: value}):

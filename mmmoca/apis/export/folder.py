@@ -42,7 +42,7 @@ def _write_safetensors(
     return Features(encoder.backbone)(images)  # nothing is converted
 
 
-# For each format what the Hugging Face Hub calls its library, the modules that
+# The name of each format's library on the Hugging Face Hub, the modules that
 # writing needs, and what writes an encoder into a folder and gives the
 # features of images by what is there.
 FORMATS: dict[str, tuple[str, list[str], Callable]] = {
@@ -143,7 +143,7 @@ def _record_of(encoder: Encoder) -> dict:
         **facts,
         grid=tuple(encoder.backbone.patch_resolution),
         sha256=file_sha256(path),
-        # As `run_record` has it.
+        # `run_record` has the same.
         preprocessing={
             name: value
             for name, value in settings._asdict().items()

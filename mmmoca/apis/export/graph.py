@@ -98,7 +98,7 @@ def write_torch_export(
     Returns:
         tuple[Tensor, ...]: What it computes, see :class:`Features`.
     """
-    # On a full disk PyTorch's own file aborts the process.
+    # PyTorch's own way to write a file aborts the process on a full disk.
     file = io.BytesIO()
     torch.export.save(_exported(encoder), file)
     (folder / 'model.pt2').write_bytes(file.getbuffer())

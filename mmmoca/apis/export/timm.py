@@ -63,7 +63,7 @@ def _tokens(
         return 'vit_base_patch16_224', dict(options, fc_norm=False)
     round_periods(vit)
     for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
-        # Its keys have none.
+        # In timm the attention's keys have no bias.
         query, _, value = state.pop(name).chunk(3)
         state[name.replace('qkv', 'q')] = query
         state[name.replace('qkv', 'v')] = value
@@ -112,7 +112,7 @@ def write_timm(
         input_size=[projection.in_channels, *settings.img_size],
         fixed_input_size=True,
         num_classes=0,
-        # What timm replaces for other classes, or channels.
+        # timm replaces these parts for other classes, or channels.
         classifier='head',
         first_conv='patch_embed.proj',
         mean=[value / scale for value in settings.mean],

@@ -103,7 +103,7 @@ def write_transformers(
     }
     if column == DINOV3:
         named = {k.removeprefix('encoder.'): v for k, v in named.items()}
-    # What it alone has begins as nothing, such as a LayerScale of ones.
+    # Parts that it alone has begin as nothing, such as a LayerScale of ones.
     model.load_state_dict(model.state_dict() | named)
     model.save_pretrained(folder, max_shard_size='1TB')
     # Image processors of transformers take RGB images alone.

@@ -32,7 +32,7 @@ NAMED = 5  # unreadable images of a set
 LABELS = 32  # masks have numbers of classes below it, or 255
 MOST_LABELS = 200_000  # that are counted within a second
 _UNCLEAR = 'turned by EXIF, in a file of objects'
-# What is done with images that stand out, by phrases of headers.
+# How images that stand out are loaded, by phrases of headers.
 _HINTS = {
     'with transparency': 'what lies under it is used',
     'with EXIF that cannot be read': 'they are taken as they are stored',

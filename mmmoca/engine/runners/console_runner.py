@@ -121,7 +121,7 @@ class ConsoleRunner(Runner):
     ) -> nn.Module:
         """Wrap the model for several processes, with or without GPUs."""
         if self.distributed and model_wrapper_cfg is None:
-            # As MMEngine's default, except that a gradient is a view of the
+            # MMEngine's default, except that a gradient is a view of the
             # bucket in which it is sent. static_graph fails under
             # accumulation, whose first backward pass sends nothing.
             model_wrapper_cfg = dict(

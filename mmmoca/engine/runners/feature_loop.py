@@ -234,7 +234,7 @@ class FeatureLoop(TestLoop):
                 self.runner.logger.info(
                     f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
                 )
-        # In parts, as a mask of all would need much memory.
+        # It goes part by part, as a mask of all would need much memory.
         parts = feats[: len(ids)].split(2**14)
         diverged = torch.tensor(
             not all(part.isfinite().all() for part in parts)

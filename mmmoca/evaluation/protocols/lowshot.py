@@ -62,7 +62,7 @@ def fit_low_shot(
     Returns:
         tuple[LogisticRegression, bool]: Fitted, and whether it converged.
     """
-    # Not needed for pretraining, so not for the import of the loops either.
+    # Pretraining and the import of the loops do not need it.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
