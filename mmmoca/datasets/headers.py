@@ -41,8 +41,8 @@ _TAGS = {
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
 _TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
-# Pillow's mode for a TIFF's photometric interpretation, and the number of bands
-# of its colours, 1 for others.
+# Pillow's mode for a TIFF's photometric interpretation, and the number of
+# bands of its colours, 1 for others.
 _MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
 _COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
 # How the bytes of a format end.
