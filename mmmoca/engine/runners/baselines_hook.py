@@ -54,8 +54,8 @@ class BaselinesHook(Hook):
         self.gains: list[str] = []
 
     def before_train(self, runner: Runner) -> None:
-        """Measure it, unless the run is resumed or never validates."""
-        # One that was stopped before its first step is resumed, too.
+        """Measure the start, unless a run is resumed or never validates."""
+        # A run that was stopped before its first step is resumed, too.
         goes_on = resumes(runner) and has_loaded(runner)
         loop = runner.train_loop
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
@@ -107,7 +107,7 @@ class BaselinesHook(Hook):
         self.last = metrics or {}
 
     def after_train(self, runner: Runner) -> None:
-        """Compare the last metrics with them."""
+        """Compare the last metrics with the baselines."""
         logs = runner.message_hub.log_scalars
         for judgement in self.loop.judgements:
             found = {
@@ -135,8 +135,8 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
 
     Args:
         last (float): The metric at the end.
-        baselines (dict[str, float]): The same of the encoder that the run
-            started from, which is the first, and of raw pixels.
+        baselines (dict[str, float]): The metric of the encoder that the run
+            started from, which comes first, and of raw pixels.
         margin (float): A smaller difference tells nothing.
     """
     gain = last - next(iter(baselines.values()))
