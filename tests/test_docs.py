@@ -174,10 +174,7 @@ def test_target_of_ones_own():
     exec(code[0], own)
     exec(code[1], own)
     try:
-        model = build_moca(
-            head=dict(own['model']['head'], patch_size=8),
-            backbone__in_channels=3,
-        )
+        model = build_moca(head=own['model']['head'], backbone__in_channels=3)
     finally:
         MODELS.module_dict.pop('PatchColourHead')
     predictor = model.head.predictor

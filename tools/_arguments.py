@@ -231,7 +231,9 @@ def run_program(
         # PyTorch gives the traceback of a loader's worker as one text.
         *_, text = _WORKERS.split(f'{error}')
         message = ' '.join(text.split()) or _where(error)
-        _end(parser, 2, f'error: {message}')
+        # Errors of a diverged run have a status of their own.
+        status = getattr(error, 'exit_status', 2)
+        _end(parser, status, f'error: {message}')
     except SystemExit as end:
         if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
             _end(parser, end.code, 'stopped: --resume goes on from there')

@@ -2,8 +2,6 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from _arguments import add_common_arguments, local_file, run_program
@@ -58,14 +56,9 @@ def train(args: argparse.Namespace) -> None:
     if args.check:
         check(cfg)
         return
-    from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
+    from mmmoca.engine import training
 
-    try:
-        training.run(cfg)
-    except (NonFiniteLossError, NonFiniteStateError) as error:
-        print(f'train.py: error: {error}', file=sys.stderr)
-        # A status of its own, for whoever tries rates.
-        sys.exit(os.EX_DATAERR)
+    training.run(cfg)
 
 
 def check(cfg: 'Config') -> None:

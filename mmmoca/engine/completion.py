@@ -13,6 +13,7 @@ from mmengine.utils import import_modules_from_strings
 from mmmoca.requirements import import_quietly
 
 from .config_check import MMENGINE_HOOKS
+from .config_files import config_files
 
 # Folders of configs, and what was imported from there.
 _BESIDE: dict[str, dict[str, ModuleType]] = {}
@@ -31,7 +32,7 @@ def complete(cfg: Config) -> None:
 
     if own := cfg.get('custom_imports'):
         # The run writes its config into a folder that lacks the modules.
-        home = _home_of(own, cfg.filename, cfg.get('imports_from'))
+        home = _home_of(own, cfg)
         cfg.imports_from = home
         _import_own(own, home)
     scope = cfg.get('default_scope')
@@ -42,19 +43,23 @@ def complete(cfg: Config) -> None:
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
 
 
-def _home_of(own: dict, file: str, earlier: str | None) -> str:
+def _home_of(own: dict, cfg: Config) -> str:
     """Return the folder that has the modules of a config.
 
-    It is that of the config, one above, or that of an earlier run.
+    It is that of the config, or of one that it inherits, or one above; or
+    that of an earlier run.
     """
-    folder, *above = Path(file).absolute().parents
-    above += [Path(earlier)] if earlier else []
+    files = [cfg.filename, *(f.name for f in reversed(config_files(cfg)))]
+    folders = [home for f in files for home in Path(f).absolute().parents]
+    if earlier := cfg.get('imports_from'):
+        folders.append(Path(earlier))
     names = own.get('imports') or ['']
-    first = str(names if isinstance(names, str) else names[0]).split('.')[0]
-    for home in (folder, *above):
-        if (home / first).is_dir() or (home / f'{first}.py').is_file():
+    first = str(names if isinstance(names, str) else names[0])
+    part = first.replace('.', '/')
+    for home in folders:
+        if (home / part).is_dir() or (home / f'{part}.py').is_file():
             return str(home)
-    return str(folder)
+    return str(folders[0])
 
 
 def _import_own(own: dict, folder: str) -> None:
@@ -76,7 +81,10 @@ def _import_own(own: dict, folder: str) -> None:
     try:
         import_modules_from_strings(**own)
     except ImportError as error:
-        text = f'custom_imports: {error}: {error.__context__}'
+        text = (
+            f'custom_imports: {error}: {error.__context__} (looked for beside '
+            'the config and those that it inherits, and in folders above)'
+        )
         raise ImportError(text) from error
     for name in [names] if isinstance(names, str) else names:
         _check_origin(name.split('.')[0], folder)

@@ -97,7 +97,7 @@ def check_config(cfg: Config) -> None:
     """
     settings = cfg.to_dict()
     problems = [
-        *_misspelt(settings, {*RUN_KEYS, *settings_of(cfg)}),
+        *_misspelt(settings, {'custom_imports', *RUN_KEYS, *settings_of(cfg)}),
         *_problems(settings, ''),
         *_wrong_schedules(settings),
         *_wrong_images(settings),
@@ -269,6 +269,11 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
                     f'{inner}={value!r}: must be a number from {low:g} to '
                     f'{high:g}'
                 )
+        elif callable(value) and not isinstance(value, type):
+            yield (
+                f'{inner} is a function, which no saved config can hold: put '
+                'it into a class of a module that custom_imports names'
+            )
         elif key == 'classes' and isinstance(value, str):
             # A text may be the name of a file that lists them.
             if not os.path.isfile(value):

@@ -59,16 +59,20 @@ def read_config(file: str | os.PathLike) -> Config:
 
     Raises:
         FileNotFoundError: If there is none, or a package has no configs.
+        ValueError: If it imports modules, as MMEngine's other form does, or
+            registers a class.
     """
-    with _bases_are_found():
+    with _bases_are_found(file):
         return Config.fromfile(file, import_custom_modules=False)
 
 
 @contextmanager
-def _bases_are_found() -> Iterator[None]:
+def _bases_are_found(file: str | os.PathLike) -> Iterator[None]:
     """Let ``_base_`` find the fork of mmsegmentation, or say what is wrong.
 
-    MMEngine looks for the distribution, and the fork's has another name.
+    MMEngine looks for the distribution, and the fork's has another name. It
+    takes a config that imports anything but built-in modules for one with
+    ``read_base()``.
     """
     name = MODULE2PACKAGE['mmseg']
     try:
@@ -86,6 +90,21 @@ def _bases_are_found() -> Iterator[None]:
             '_base_ = "PACKAGE::..." finds configs of installed packages '
             f'alone: run `pip install --no-deps -e {checkout}`, or write a '
             f'path of {checkout}/configs'
+        ) from error
+    except RuntimeError as error:
+        if 'lazy_import' not in str(error):
+            raise
+        raise ValueError(
+            f'{file}: a config with _base_ cannot import modules, nor inherit '
+            'one with read_base(): write a class as a text, such as '
+            "type='mmmoca.NAME', and its module into custom_imports"
+        ) from error
+    except KeyError as error:
+        if 'already registered' not in str(error):
+            raise
+        raise ValueError(
+            f'{file}: {error.args[0]}: put the class into a module that '
+            'custom_imports names, as a config is read several times'
         ) from error
     finally:
         MODULE2PACKAGE['mmseg'] = name

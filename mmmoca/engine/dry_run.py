@@ -164,7 +164,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         report['memory of a GPU'] = f'{memory:.1f} GiB'
     model = unwrap_model(runner.model)
     if hasattr(model, 'masking'):
-        rounds = model.masking.draw(1, torch.device('cpu'))
+        rounds = model.draw_masks(1, torch.device('cpu'))
         report['masks'] = '; '.join(map(_described, rounds))
     codebook = getattr(model, 'codebook', None)
     if codebook is not None:

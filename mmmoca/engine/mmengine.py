@@ -58,6 +58,15 @@ def resumes(runner: Runner) -> bool:
     return runner._resume
 
 
+def stop_resuming(runner: Runner) -> None:
+    """Let a run begin anew, in ``before_run``.
+
+    MMEngine would go on from the file that ``last_checkpoint`` of the work
+    dir names, which may be in the folder that this one is a copy of.
+    """
+    runner._resume = False
+
+
 def load_address(runner: Runner) -> str:
     """Return the address that a run loads, or an empty text."""
     return runner._load_from or ''

@@ -2,7 +2,10 @@
 """Finds settings that are probably slips, but may be meant."""
 
 import difflib
+import functools
 import math
+import re
+from collections.abc import Callable, Set
 from itertools import chain
 from numbers import Real
 
@@ -12,9 +15,10 @@ from mmengine.utils import to_2tuple
 from mmmoca.config_parts import member_configs, short_name, smallest_crop
 from mmmoca.messages import listed
 
-from .config_check import run_keys
-from .config_files import config_files
-from .options import keys_named, place
+from .config_check import RUN_KEYS, run_keys
+from .config_files import ConfigFile, config_files, read_config
+from .copies import plain
+from .options import entries, keys_named, place
 from .recipe import MOMENTUM, global_batch_size
 from .settings import settings_of
 
@@ -83,11 +87,33 @@ def _size_slip(cfg: Config) -> str | None:
     return None
 
 
+def _lost_change(
+    file: ConfigFile, names: Set[str], read: Callable[[str], Config]
+) -> str | None:
+    """Say which variable a file changes where its base's value stays."""
+    bases = [read(name) for name in file.bases if names]
+    old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
+    lists = [name for name in old if isinstance(old[name], dict | list)]
+    if not lists:
+        return None
+    own = plain(read(file.name).to_dict())
+    held = [(k, v) for k, v in entries(own) if k.split('.')[0] in RUN_KEYS]
+    for name in lists:
+        keys = [key for key, value in held if value == old[name]]
+        if keys and all(value != own[name] for _, value in held):
+            key = re.sub(r'\.\d+\b.*', '', keys[0])
+            return (
+                f'{file.name} changes {name}, but {key} keeps what its base '
+                'has: assign that key, too'
+            )
+    return None
+
+
 def unread_variables(cfg: Config) -> str | None:
     """Say which variables of a config file nothing reads.
 
     A file that inherits others cannot change what they have computed from a
-    variable of the same name, such as ``data_root``.
+    variable of the same name, such as ``data_root`` or ``train_pipeline``.
 
     Args:
         cfg (Config): A config.
@@ -97,6 +123,10 @@ def unread_variables(cfg: Config) -> str | None:
     """
     files = config_files(cfg)
     known = {'custom_imports', *run_keys(cfg), *settings_of(cfg)}
+    read_once = functools.cache(read_config)
+    for file in files:
+        if lost := _lost_change(file, file.variables - known, read_once):
+            return lost
     for number, file in enumerate(files):
         # Files that inherit this one may read its variables.
         read = known.union(*(later.read for later in files[number:]))

@@ -1,6 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Facts of a run and its optimiser steps, for hooks."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import BaseTTAModel, is_model_wrapper
@@ -101,7 +104,9 @@ def skipped(runner: Runner) -> Tensor | None:
 def advice_to_go_on(runner: Runner) -> str:
     """Return what to do after numbers that are not finite, for an error."""
     last = find_latest_checkpoint(runner.work_dir)
-    return f'Resume from {last}' if last else 'Start again'
+    # That of a copied work dir names a file of the original.
+    own = last and os.path.samefile(Path(last).parent, runner.work_dir)
+    return f'Resume from {last}' if own else 'Start again'
 
 
 def mix_seed(*numbers: int) -> int:

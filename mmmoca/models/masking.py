@@ -2,7 +2,7 @@
 """Masks: the patches that the student sees, and those it predicts."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,46 @@ class Mask(NamedTuple):
         return torch.cat((self.visible, self.predicted), dim=1)
 
 
+def check_masks(
+    masks: Any, num_samples: int, num_patches: int, name: str
+) -> None:
+    """Refuse masks that a step cannot use, whoever has drawn them.
+
+    Args:
+        masks (Any): What ``draw`` of a plan returned.
+        num_samples (int): N.
+        num_patches (int): L.
+        name (str): Class of the plan, for the error.
+
+    Raises:
+        ValueError: If they are not masks of N samples. Whether indices are
+            below L is checked on a CPU alone: a GPU would have to wait.
+    """
+    kinds = isinstance(masks, (list, tuple)) and len(masks) > 0
+    kinds = kinds and all(isinstance(mask, Mask) for mask in masks)
+    parts = [part for mask in masks for part in mask] if kinds else []
+    fits = all(_fits(part, num_samples, num_patches) for part in parts)
+    if not parts or not fits or not all(m.visible.shape[1] for m in masks):
+        shown = [f'{part.dtype} {tuple(part.shape)}' for part in parts]
+        got = ', '.join(shown) or repr(masks)
+        raise ValueError(
+            f'{name}.draw must return a list of Mask, one a round, whose '
+            'visible and predicted are int64 indices from 0 to '
+            f'{num_patches - 1} of the shape ({num_samples}, n), with at '
+            f'least one visible patch, but got {got}'
+        )
+
+
+def _fits(part: Tensor, num_samples: int, num_patches: int) -> bool:
+    """Return whether these are patches of all samples."""
+    alike = part.dtype == torch.int64 and part.ndim == 2
+    if not alike or len(part) != num_samples:
+        return False
+    if part.device.type != 'cpu' or not part.numel():
+        return True
+    return bool(part.min() >= 0 and part.max() < num_patches)
+
+
 @TASK_UTILS.register_module()
 class MaskingPlan:
     """Random masking in one or more rounds with partial decoding.
@@ -45,11 +85,11 @@ class MaskingPlan:
 
     Args:
         num_patches (int): L, patches of an image.
-        mask_ratios (Sequence[float]): Share of the patches that the student
-            does not see, one number for each round, in (0, 1).
-        decoder_mask_ratios (Sequence[float]): Share of the patches that do
-            not enter the decoder, one number for each round, from 0 (full
-            decoding) to below its mask ratio.
+        mask_ratios (Sequence[float] | float): Share of the patches that the
+            student does not see, one number for each round, in (0, 1).
+        decoder_mask_ratios (Sequence[float] | float): Share of the patches
+            that do not enter the decoder, one number for each round, from 0
+            (full decoding) to below its mask ratio.
         complementary (bool, optional): Whether round 2 complements round 1.
             Defaults to None: yes if there are two rounds.
 
@@ -61,15 +101,17 @@ class MaskingPlan:
     def __init__(
         self,
         num_patches: int,
-        mask_ratios: Sequence[float] = (0.55, 0.75),
-        decoder_mask_ratios: Sequence[float] = (0.35, 0.55),
+        mask_ratios: Sequence[float] | float = (0.55, 0.75),
+        decoder_mask_ratios: Sequence[float] | float = (0.35, 0.55),
         complementary: bool | None = None,
     ) -> None:
+        mask_ratios = _as_list(mask_ratios)
+        decoder_mask_ratios = _as_list(decoder_mask_ratios)
         if len(mask_ratios) != len(decoder_mask_ratios) or not mask_ratios:
             raise ValueError(
                 'mask_ratios and decoder_mask_ratios need one number for '
-                f'each masking round, got {list(mask_ratios)} and '
-                f'{list(decoder_mask_ratios)}'
+                f'each masking round, got {mask_ratios} and '
+                f'{decoder_mask_ratios}'
             )
         if complementary is None:
             complementary = len(mask_ratios) == 2
@@ -137,6 +179,11 @@ class MaskingPlan:
         ends = visible, visible + predicted, visible + predicted + visible2
         first, shared, second, rest = order.tensor_split(ends, dim=1)
         return torch.cat((second, shared, rest, first), dim=1)
+
+
+def _as_list(ratios: Sequence[float] | float) -> list[float]:
+    """Return the ratios of all rounds. A number is that of a single one."""
+    return [ratios] if isinstance(ratios, int | float) else [*ratios]
 
 
 def _count(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmmoca.registry import MODELS, TASK_UTILS
 
 from .codebook import CodebookUpdate
-from .masking import Mask
+from .masking import Mask, check_masks
 from .vit import EncodedTokens, MOCAViT
 
 
@@ -165,7 +165,7 @@ class MOCA(BaseSelfSupervisor):
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
         targets = self.codebook.assign(tokens, views)
-        masks = self.masking.draw(len(views), views.device)
+        masks = self.draw_masks(len(views), views.device)
         embeddings, decoded = self.encode_student(views, masks)
         losses, bags, msd = self.head.loss(embeddings, decoded, masks, targets)
         entropy = _entropy(bags.mean(dim=0))
@@ -179,6 +179,25 @@ class MOCA(BaseSelfSupervisor):
             tokens.mean(dim=1),
         )
         return losses
+
+    def draw_masks(self, num: int, device: torch.device) -> Sequence[Mask]:
+        """Draw the masks of all rounds (section 3.4).
+
+        Args:
+            num (int): 2B, number of views.
+            device (torch.device): Device of the views.
+
+        Returns:
+            Sequence[Mask]: One for each round.
+
+        Raises:
+            ValueError: See :func:`.masking.check_masks`.
+        """
+        masks = self.masking.draw(num, device)
+        rows, columns = self.backbone.patch_resolution
+        name = type(self.masking).__name__
+        check_masks(masks, num, rows * columns, name)
+        return masks
 
     @torch.no_grad()
     def encode_teacher(self, views: Tensor) -> Tensor:

@@ -136,6 +136,13 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     assert runner._load_from == guarded(moved / 'iter_4.pth')
     assert_same(runner.model.state_dict(), expected)
     assert not marker.exists()
+    # A copy without checkpoints does not go on from those of the original.
+    (root / 'copy').mkdir()
+    shutil.copy(finished / 'last_checkpoint', root / 'copy')
+    runner = build(root, 'copy', resume=True)
+    with mock.patch.object(runner, 'resume') as resumed:
+        runner.train()
+    assert runner.iter == 6 and not resumed.called
     # One error that names the file.
     named = moved / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)

@@ -59,7 +59,7 @@ def test_the_best_of_a_run_without_validation(runner, loop):
     hook = AtomicCheckpointHook(interval=1, save_best='top1')
     runner.val_loop, runner.logger = loop, mock.Mock()
     hook._check_best(runner)
-    assert runner.logger.warning.called == (loop is None)
+    assert runner.logger.info.called == (loop is None)
 
 
 def files(runner):

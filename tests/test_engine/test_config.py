@@ -131,6 +131,12 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
 
 
+# Changed in place, which the code of a file hides.
+VIEWS = """train_pipeline = _base_.train_pipeline
+for view in train_pipeline[2].transforms:
+    view[0].crop_ratio_range = (0.3, 1.0)"""
+
+
 @pytest.mark.parametrize(
     'line, named',
     [
@@ -139,6 +145,12 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
         ('epochs, seed = 3, 1', 'epochs'),
         ('num = 8\ntrain_dataloader = dict(num_workers=num)', None),
         ('compile = True', None),
+        (VIEWS, 'train_dataloader.dataset.pipeline'),
+        (
+            f'{VIEWS}\ntrain_dataloader = dict(dataset=dict('
+            'pipeline=train_pipeline))',
+            None,
+        ),
     ],
 )
 def test_variables_that_nothing_reads(tmp_path, line, named):
@@ -596,6 +608,11 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
             f'{tmp_path}/{name}',
         ]
         assert parts.setdefault(name, part) is part  # registered once
+    # Beside a config that another one inherits.
+    (tmp_path / 'heir.py').write_text("_base_ = 'a/own.py'\n")
+    read_run(tmp_path / 'heir.py')
+    assert sys.modules['own_part'] is parts['a']
+    read_run(tmp_path / 'b' / 'own.py')
     # A name that another package has.
     (tmp_path / 'b' / 'json.py').touch()
     own = tmp_path / 'b' / 'own.py'

@@ -170,14 +170,14 @@ def test_no_word_is_taken_that_is_not_finite(root):
                 assert after[f'codebook.{name}'].isfinite().all()
         moved = differing(states[POISONED - 1], states[POISONED])
         assert not any(name.startswith('codebook') for name in moved)
-        assert f'iteration {POISONED + 1} is not finite' in error
+        assert f'iteration {POISONED + 1}: ' in error
 
 
 @pytest.mark.slow
 def test_endless_skipping_stops_the_run(root, monkeypatch):
     monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 2)
     *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3))
-    assert 'iteration 4 is not finite' in error and 'skipped=1' in error
+    assert 'iteration 4: ' in error and 'skipped=1' in error
 
 
 def test_wrapper_that_hides_its_skipped_steps():

@@ -61,6 +61,12 @@ def root(root):
         (root / name / broken).write_bytes(b'no image')
     (root / 'epoch.py').write_text(f"_base_ = '{OWN}'\nepoch = 3\n")
     (root / 'open.py').write_text('model = dict(')
+    for name, line in (
+        ('imports.py', 'from mmmoca.models import MOCA'),
+        ('function.py', 'model = dict(head=dict(kappa=lambda: 3))'),
+        ('slip.py', "custom_import = dict(imports=['own'])"),
+    ):
+        (root / name).write_text(f"{line}\n_base_ = '{OWN}'\n")
     read_run(OWN).dump(root / 'left.py')
     return root
 
@@ -175,6 +181,9 @@ NEW = 'model.codebook.num_new_words'
 REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
+    (read, ('imports.py',), {}, BAD, 'custom_imports'),
+    (read, ('function.py',), {}, BAD, 'model.head.kappa'),
+    (read, ('slip.py',), {}, BAD, 'custom_imports'),
     *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
       for key in ('modle', 'lr', 'auto_lr.a', 'data_preprocessor.mean')),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmmoca.engine import NonFiniteLossError, StepLogHook
+from mmmoca.engine import NonFiniteLossError, StepLogHook, TeacherEMAHook
 from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
 
 from ..helpers.judges import rank_judge
@@ -86,6 +86,16 @@ def test_same_numbers_as_without(trained, root):
     # The demo's, from the first step to the last one.
     momenta = [cosine_momentum(0.9, step, 7, 0.99) for step in range(1, 8)]
     assert scalars(with_hook, 'train/momentum') == pytest.approx(momenta)
+
+
+@pytest.mark.slow
+def test_another_schedule_of_the_teacher(root):
+    runner = build(root, 'momentum')
+    hook = next(h for h in runner.hooks if isinstance(h, TeacherEMAHook))
+    hook.momentum_at = lambda step, total_steps: step / total_steps
+    runner.train()
+    momenta = scalars(runner, 'train/momentum').tolist()
+    assert momenta == pytest.approx([step / 7 for step in range(1, 8)])
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import pytest
 import torch
 
 from mmmoca.models import MaskingPlan
@@ -16,6 +17,7 @@ def test_complementary_rounds_of_the_paper():
     assert plan.counts == [(88, 39), (49, 39)]
     # The counts are int(L * (1 - ratio)), float error included.
     assert MaskingPlan(100, [0.55], [0.35]).counts == [(44, 21)]
+    assert MaskingPlan(100, 0.55, 0.35).counts == [(44, 21)]
     first, second = plan.draw(5, CPU)
     assert torch.equal(first.predicted, second.predicted)
     for one, two in zip(first.visible.tolist(), second.visible.tolist()):
@@ -63,3 +65,34 @@ def test_masks_of_another_class():
     views[..., :16, :] = 1.0
     assert not torch.equal(embed(), whole)
     assert model(random_views(), mode='loss')['loss_loc'] > 0
+
+
+INDICES = torch.zeros(4, 2, dtype=torch.int64)
+NONE = INDICES[:, :0]
+
+
+@pytest.mark.parametrize(
+    'masks',
+    [
+        Mask(INDICES, INDICES),  # no list
+        [],
+        [(INDICES, INDICES)],
+        [Mask(INDICES[0], INDICES[0])],  # alike for all
+        [Mask(INDICES[:2], INDICES[:2])],  # of one view
+        [Mask(INDICES, INDICES.bool())],
+        [Mask(NONE, INDICES)],
+        [Mask(INDICES, INDICES + 99)],
+        [Mask(INDICES - 1, INDICES)],
+    ],
+)
+def test_masks_of_another_class_that_do_not_fit(masks):
+    model = build_moca()
+    model.masking.draw = lambda *_: masks
+    with pytest.raises(ValueError, match='MaskingPlan.draw'):
+        model.loss(random_views(2))
+
+
+def test_a_round_without_predictions():
+    model = build_moca()
+    model.masking.draw = lambda *_: [Mask(INDICES[:, :1], NONE)]
+    assert model.loss(random_views(2))['loss_loc'] > 0

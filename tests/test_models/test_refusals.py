@@ -74,6 +74,7 @@ ROTARY = dict(arch=dict(ARCH, num_heads=8), positions='rope')
         (plan, ([0.5], [0.5]), {}, ''),
         (plan, ([0.5], [-0.1]), {}, ''),
         (plan, ([], []), {}, 'mask_ratios'),
+        (plan, (0.8, [0.2, 0.3]), {}, 'mask_ratios'),
         (plan, ([0.999], [0.5]), {}, 'mask_ratios'),
         (plan, ([0.4, 0.4], [0.2, 0.2]), {}, ''),
         (plan, ([0.5], [0.3]), dict(complementary=True), 'complementary'),

@@ -23,6 +23,7 @@ from mmmoca.engine.mmengine import (
     load_address,
     resumes,
     set_load_address,
+    stop_resuming,
 )
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import advice_to_go_on, stepped, unwrap_model
@@ -33,7 +34,14 @@ from mmmoca.registry import HOOKS
 
 
 class NonFiniteStateError(RuntimeError):
-    """The state to be saved has numbers that are not finite."""
+    """The state to be saved has numbers that are not finite.
+
+    Attributes:
+        exit_status (int): Status of a program that it ends: other rates may
+            do.
+    """
+
+    exit_status = os.EX_DATAERR
 
 
 class _AtomicBackend(LocalBackend):
@@ -125,6 +133,12 @@ class AtomicCheckpointHook(CheckpointHook):
             if found:
                 self._taken = found
                 set_load_address(runner, guarded(found))
+            elif resumes(runner) and not load_address(runner):
+                runner.logger.info(
+                    f'there is no checkpoint to resume in {runner.work_dir}: '
+                    'the run begins anew'
+                )
+                stop_resuming(runner)
 
     def take_older(self, runner: Runner) -> bool:
         """Let a run load the checkpoint before one that cannot be resumed.
@@ -154,7 +168,7 @@ class AtomicCheckpointHook(CheckpointHook):
         """Refuse a ``save_best`` that nothing measures, before the run."""
         best, loop = [*(self.save_best or ())], runner.val_loop
         if best and loop is None:
-            runner.logger.warning(
+            runner.logger.info(
                 f'save_best={listed(best)}: no best checkpoint is kept, as '
                 'the run has no validation'
             )

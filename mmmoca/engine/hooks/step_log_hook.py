@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
+import os
 
 import torch
 from mmengine.hooks import Hook
@@ -13,6 +14,7 @@ from mmmoca.engine.steps import (
     stepped,
     unwrap_model,
 )
+from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
 from .codebook_hook import CodebookHook
@@ -34,7 +36,14 @@ class _OutputsHook(Hook):
 
 
 class NonFiniteLossError(RuntimeError):
-    """The loss or the gradients of a step were not finite."""
+    """The loss or the gradients of a step were not finite.
+
+    Attributes:
+        exit_status (int): Status of a program that it ends: other rates may
+            do.
+    """
+
+    exit_status = os.EX_DATAERR
 
 
 @HOOKS.register_module()
@@ -94,7 +103,8 @@ class StepLogHook(Hook):
                 if count != 1:
                     raise ValueError(
                         f'{type(model).__name__} needs one {kind.__name__} '
-                        f'in default_hooks or custom_hooks, and has {count}'
+                        'or subclass of it in default_hooks or custom_hooks, '
+                        f'and has {count}'
                     )
 
     def before_train(self, runner: Runner) -> None:
@@ -146,12 +156,19 @@ class StepLogHook(Hook):
                 finite &= math.isfinite(scalars.get('grad_norm', 0.0))
             if not finite:
                 numbers = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
+                skips = math.isfinite(scalars['loss']) and 'skipped' in scalars
                 raise NonFiniteLossError(
-                    f'the step of iteration {iteration} is not finite, or '
-                    f'the loss scaler skips all steps ({numbers}). '
-                    f'{advice_to_go_on(runner)} with bfloat16 or a lower '
-                    'learning rate, or look at the images of the step: '
-                    f'{", ".join(images)}'
+                    f'iteration {iteration}: '
+                    + (
+                        'the loss scaler skips all steps'
+                        if skips
+                        else 'the loss or a gradient is not finite'
+                    )
+                    + f' ({numbers}). '
+                    f'{advice_to_go_on(runner)} with a lower learning rate, '
+                    'or with bfloat16 in the place of float16, or look at '
+                    'masks and losses of your own, and at the images of the '
+                    f'step: {listed(images, 8)}'
                 )
             self._watch(runner, iteration, scalars)
             for name, value in scalars.items():

@@ -56,17 +56,29 @@ class TeacherEMAHook(Hook):
         """Update the teacher if the iteration ended an optimiser step."""
         if not stepped(runner):
             return
-        momentum = cosine_momentum(
-            self.momentum,
+        momentum = self.momentum_at(
             optimizer_steps(runner, runner.iter + 1),
             optimizer_steps(runner, runner.max_iters),
-            self.end_momentum,
         )
         model = unwrap_model(runner.model)
         update_teacher(
             model.teacher, model.backbone, momentum, skipped(runner)
         )
         runner.message_hub.update_scalar('train/momentum', momentum)
+
+    def momentum_at(self, step: int, total_steps: int) -> float:
+        """Return the momentum of a step. Subclasses may have other schedules.
+
+        Args:
+            step (int): t, optimiser steps done.
+            total_steps (int): T, optimiser steps of the run.
+
+        Returns:
+            float: m(t), see :func:`cosine_momentum`.
+        """
+        return cosine_momentum(
+            self.momentum, step, total_steps, self.end_momentum
+        )
 
 
 def cosine_momentum(
