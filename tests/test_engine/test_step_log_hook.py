@@ -140,7 +140,7 @@ def test_non_finite_step_stops_the_run(root):
     with pytest.raises(NonFiniteLossError) as error:
         runner.train()
     message = str(error.value)
-    assert 'iteration 5 ' in message and 'loss_loc=nan' in message
+    assert 'iteration 5: ' in message and 'loss_loc=nan' in message
     assert 'poisoned/iter_4.pth' in message
     assert message.count('.jpg') == 8
     assert not (root / 'poisoned' / 'iter_6.pth').exists()
