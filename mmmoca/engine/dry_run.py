@@ -15,6 +15,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner, ValLoop
 
 from mmmoca.datasets.look import Look
+from mmmoca.messages import listed
 from mmmoca.models import Mask
 
 from .hooks.look_hook import LookHook
@@ -147,6 +148,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         'steps': f'{run.steps}',
         **_rates(runner.optim_wrapper.optimizer.param_groups),
         **({'note': '; '.join(slips)} if slips else {}),
+        **_without_gradient(runner),
         'the first step': f'{first:.3g} s (compiling, loading)',
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(whole))} without validation',
@@ -185,6 +187,20 @@ def _described(mask: Mask) -> str:
     text = f'{len(seen)} patches seen, {len(predicted)} predicted'
     both = len(seen & predicted)
     return f'{text}, of which it sees {both}' if both else text
+
+
+def _without_gradient(runner: Runner) -> dict[str, str]:
+    """Name the parameters that no step has moved, which may be meant."""
+    # An optimiser gets a state of a parameter with its first gradient.
+    states = runner.optim_wrapper.optimizer.state
+    still = [
+        name
+        for name, parameter in unwrap_model(runner.model).named_parameters()
+        if parameter.requires_grad and parameter not in states
+    ]
+    if not still or not states:  # SGD without momentum has none
+        return {}
+    return {'without a gradient': f'{len(still)} parameters, {listed(still)}'}
 
 
 def _keep_nothing(cfg: Config) -> None:

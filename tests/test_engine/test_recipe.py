@@ -28,6 +28,7 @@ from mmmoca.engine.recipe import (
 )
 from mmmoca.engine.slips import likely_slips
 from mmmoca.engine.training import build_runner, run
+from mmmoca.models import AssignmentHead
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
 from ..helpers.runs import OWN_CONFIG, own_config
@@ -282,7 +283,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert first >= 0.6 and step >= 0.2
     assert cfg.to_dict() == before and [*tmp_path.iterdir()] == [file]
     assert 'start.pth' in report['starts from']
-    assert report['images'] == '58'
+    assert report['images'] == '58' and 'without a gradient' not in report
     (broken,) = (line for line in look.odd if 'broken.jpg' in line)
     assert '1 of 58' in broken
     assert (report['images a step'], report['steps']) == ('16', '14')
@@ -296,8 +297,15 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
 
 
 @pytest.mark.slow
-def test_dry_run_of_less_than_three_steps(root):
+def test_dry_run_of_less_than_three_steps(root, monkeypatch):
     """A short run ends by itself, and keeps the images of its batches."""
+    loss_loc = AssignmentHead.loss_loc
+
+    def detached(*args):
+        loss, *rest = loss_loc(*args)
+        return loss.detach(), *rest
+
+    monkeypatch.setattr(AssignmentHead, 'loss_loc', detached)
     loader = {'num_workers': 0, 'persistent_workers': False}
     loader |= {'drop_last': False, 'num_batch_per_epoch': 1}
     loader = {f'train_dataloader.{k}': v for k, v in loader.items()}
@@ -308,6 +316,7 @@ def test_dry_run_of_less_than_three_steps(root):
     report, _ = dry_run(cfg)
     assert (report['images a step'], report['steps']) == ('24', '1')
     assert '16' in report['a smaller batch']
+    assert 'neck.projection' in report['without a gradient']
 
 
 @pytest.mark.slow
