@@ -21,6 +21,7 @@ from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.checkpoints.run_folder import FolderLock, newest_checkpoint
 from mmmoca.engine import NonFiniteStateError
 from mmmoca.engine.hooks.preemption_hook import start_worker
+from mmmoca.engine.steps import advice_to_go_on
 from mmmoca.engine.training import run
 
 from ..helpers.distributed import run_processes
@@ -143,6 +144,9 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     with mock.patch.object(runner, 'resume') as resumed:
         runner.train()
     assert runner.iter == 6 and not resumed.called
+    assert advice_to_go_on(runner).endswith('copy/iter_6.pth')
+    shutil.copy(finished / 'last_checkpoint', root / 'copy')
+    assert str(finished) not in advice_to_go_on(runner)
     # One error that names the file.
     named = moved / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)

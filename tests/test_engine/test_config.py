@@ -708,7 +708,7 @@ def test_bases_and_modules_of_others(tmp_path):
     (tmp_path / 'made').mkdir()
     (tmp_path / 'made/here.py').write_text('')
     config = tmp_path / 'configs/own.py'
-    config.parent.mkdir()
+    (tmp_path / 'configs/made').mkdir(parents=True)  # without the module
     config.write_text(
         "_base_ = 'mmseg::_base_/datasets/ade20k.py'\n"
         "custom_imports = dict(imports=['made.here'])\n"

@@ -23,6 +23,7 @@ from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place
 from mmmoca.engine.recipe import scale_lr
 from mmmoca.engine.runners import ConsoleRunner
+from mmmoca.registry import MODELS
 
 from ..helpers.builders import build_moca
 from ..helpers.frozen import (
@@ -44,6 +45,8 @@ BOXES = CONFIGS / 'detection/retinanet_moca-vit-b16_fpn_1x_own-coco.py'
 TINY = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
 CLASSES = CONFIGS / 'demo/finetune_vit-tiny_textures.py'
 PIPE = 'train_dataloader.dataset.pipeline'
+REGISTERED = """from mmmoca.registry import MODELS
+MODELS.register_module(name='InConfig', module=int)"""
 BAD, MISSING = ValueError, FileNotFoundError
 
 
@@ -61,6 +64,7 @@ def root(root):
         (root / name / broken).write_bytes(b'no image')
     (root / 'epoch.py').write_text(f"_base_ = '{OWN}'\nepoch = 3\n")
     (root / 'open.py').write_text('model = dict(')
+    (root / 'class.py').write_text(f"_base_ = '{OWN}'\n{REGISTERED}\n")
     for name, line in (
         ('imports.py', 'from mmmoca.models import MOCA'),
         ('function.py', 'model = dict(head=dict(kappa=lambda: 3))'),
@@ -73,6 +77,14 @@ def root(root):
 
 def read(root, file, *texts, **options):
     read_run(root / file, texts or options)
+
+
+def read_twice(root, file):
+    try:
+        for _ in range(2):
+            read_run(root / file)
+    finally:
+        MODELS.module_dict.pop('InConfig')
 
 
 def paths(root, stage, **options):
@@ -182,6 +194,7 @@ REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
     (read, ('open.py',), {}, SyntaxError, 'open.py'),
     (read, ('imports.py',), {}, BAD, 'custom_imports'),
+    (read_twice, ('class.py',), {}, BAD, 'custom_imports'),
     (read, ('function.py',), {}, BAD, 'model.head.kappa'),
     (read, ('slip.py',), {}, BAD, 'custom_imports'),
     *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
