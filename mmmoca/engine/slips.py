@@ -145,6 +145,6 @@ def unread_variables(cfg: Config) -> str | None:
             )
             for name in () if whole else unread:
                 whole += difflib.get_close_matches(name, settings_of(cfg), 1)
-            instead = f': write {listed(whole, 2)}' if whole else ''
+            instead = f': write {listed(whole, 4)}' if whole else ''
             return f'nothing reads {listed(unread)} of {file.name}{instead}'
     return None
