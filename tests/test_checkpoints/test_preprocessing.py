@@ -3,7 +3,11 @@
 
 import pytest
 
-from mmmoca.checkpoints import run_record
+from mmmoca.checkpoints import (
+    find_backbone,
+    preprocessing_of,
+    run_record,
+)
 from mmmoca.checkpoints.record import other_normalisation
 
 from ..helpers.checkpoint_files import mm_vit
@@ -33,6 +37,22 @@ def test_whole_images(steps, expected):
     assert known[0]['cut_to_8_bits']  # which the training alone has
     if not steps:
         assert known[1]['scale'] == mm_vit().img_size[0]
+
+
+def test_crops_have_the_same_share_of_an_image():
+    """256 for 224, as nothing is recorded, and 55 of a record for 48."""
+    backbone = find_backbone(dict(state_dict=mm_vit().state_dict()))
+    steps = [dict(type='ResizeEdge', scale=96, edge='short')]
+    steps += [dict(type='CenterCrop', crop_size=48)]
+    recorded = dict(pipeline=[dict(type='LoadImage'), *steps])
+    recorded |= dict(mean=(1.0,) * 3, std=(2.0,) * 3)
+    size = backbone.img_size[0]
+    for record, share in (({}, 256 / 224), (recorded, 2)):
+        own = backbone._replace(record=dict(preprocessing=record))
+        for part in (own, own.resized((12, 12), 'bicubic')):
+            scale = round(share * part.img_size[0])
+            assert preprocessing_of(part).resize == scale
+    assert part.img_size[0] != size
 
 
 def test_one_number_is_that_of_each_channel():
