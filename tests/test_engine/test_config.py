@@ -135,6 +135,7 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
 VIEWS = """train_pipeline = _base_.train_pipeline
 for view in train_pipeline[2].transforms:
     view[0].crop_ratio_range = (0.3, 1.0)"""
+TAKEN = 'train_dataloader = dict(dataset=dict(pipeline=train_pipeline))'
 
 
 @pytest.mark.parametrize(
@@ -146,11 +147,8 @@ for view in train_pipeline[2].transforms:
         ('num = 8\ntrain_dataloader = dict(num_workers=num)', None),
         ('compile = True', None),
         (VIEWS, 'train_dataloader.dataset.pipeline'),
-        (
-            f'{VIEWS}\ntrain_dataloader = dict(dataset=dict('
-            'pipeline=train_pipeline))',
-            None,
-        ),
+        (f'{VIEWS}\n{TAKEN}', None),
+        (f'{VIEWS}\n{TAKEN.replace("train_data", "val_data")}', None),
     ],
 )
 def test_variables_that_nothing_reads(tmp_path, line, named):
