@@ -152,11 +152,20 @@ class AssignmentHead(BaseModule):
 
         Returns:
             AssignmentLosses: The weighted losses and their targets.
+
+        Raises:
+            TypeError: If :meth:`loss_loc` of a subclass returns other things.
         """
         if self.lambda_img == 1:
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)
         else:
-            loss_loc, bags, msd = self.loss_loc(decoded, masks, targets)
+            found = self.loss_loc(decoded, masks, targets)
+            if not isinstance(found, tuple) or len(found) != 3:
+                raise TypeError(
+                    f'{type(self).__name__}.loss_loc must return the loss, '
+                    'then both results of bags_of_codes(targets)'
+                )
+            loss_loc, bags, msd = found
         losses: dict = {}
         if self.lambda_img > 0:
             prototypes = self.img_generator(targets.words)  # W^b, (K, D)

@@ -40,6 +40,13 @@ def loss(*views):
     build_moca().loss(views)
 
 
+def loss_alone():
+    """A head that forgets what the codebook needs."""
+    model = build_moca()
+    model.head.loss_loc = lambda *_: torch.ones(())
+    model.loss(random_views())
+
+
 def encode(image):
     MOCAViT(**SIZE).encode(image)
 
@@ -75,6 +82,7 @@ ROTARY = dict(arch=dict(ARCH, num_heads=8), positions='rope')
         (plan, ([0.5], [-0.1]), {}, ''),
         (plan, ([], []), {}, 'mask_ratios'),
         (plan, (0.8, [0.2, 0.3]), {}, 'mask_ratios'),
+        (loss_alone, (), {}, 'bags_of_codes'),
         (plan, ([0.999], [0.5]), {}, 'mask_ratios'),
         (plan, ([0.4, 0.4], [0.2, 0.2]), {}, ''),
         (plan, ([0.5], [0.3]), dict(complementary=True), 'complementary'),
@@ -111,5 +119,5 @@ ROTARY = dict(arch=dict(ARCH, num_heads=8), positions='rope')
     ],
 )
 def test_refusals(call, arguments, options, key):
-    with raises(ValueError, key):
+    with raises((ValueError, TypeError), key):
         call(*arguments, **options)
