@@ -117,6 +117,16 @@ def read_run(
     return cfg
 
 
+def load_config(
+    file: str | os.PathLike,
+    work_dir: str | None = None,
+    cfg_options: dict | Sequence[str] = (),
+    launcher: str = 'none',
+) -> Config:
+    """Read a config, an older name of :func:`read_run` that scripts use."""
+    return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
+
+
 def _override(
     cfg: Config, options: dict | Sequence[str], stages: Sequence[str]
 ) -> None:

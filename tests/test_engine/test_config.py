@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from mmpretrain.registry import MODELS, TRANSFORMS
 
 from mmmoca.engine.build_errors import explained
-from mmmoca.engine.config import read_run
+from mmmoca.engine.config import load_config, read_run
 from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.copies import copies
 from mmmoca.engine.file_check import check_paths
@@ -556,7 +556,8 @@ def test_settings_and_whole_keys(tmp_path):
         cfg = read_run(SEGMENTATION, {'classes': names})
         assert cfg.model.decode_head.num_classes == names.count(',') + 1
     names = [f'classes={tmp_path}/names.txt']
-    cfg = read_run(SEGMENTATION, names)
+    # By the name that scripts of others know.
+    cfg = load_config(SEGMENTATION, cfg_options=names)
     assert cfg.train_dataloader.dataset.metainfo.classes == ['cat', 'dog']
     assert cfg.model.decode_head.num_classes == 2
 
