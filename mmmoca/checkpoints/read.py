@@ -22,6 +22,8 @@ from mmengine.runner.checkpoint import (
 )
 from torch import hub
 
+from mmmoca.messages import listed
+
 from .errors import CheckpointError
 from .plain import MOST_PACKED, check_content
 from .unpickle import check_tuples, safe_unpickling
@@ -109,9 +111,11 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 def _check_file(path: str) -> None:
     """Refuse what is no file, or a part of what transformers has cut up."""
     if os.path.isdir(path):
+        kinds = '.pth', '.pt', '.bin', '.safetensors'
+        names = [name for name in os.listdir(path) if name.endswith(kinds)]
         raise CheckpointError(
-            f'{path} is a folder: name the file of weights in it, '
-            'model.safetensors say'
+            f'{path} is a folder: name a file of weights in it, such as '
+            + (listed(sorted(names), 3) or 'model.safetensors')
         )
     if not os.path.isfile(path):
         hint = ': download it first' if '://' in path else ''

@@ -76,6 +76,8 @@ def load_start(
     left_out = other.union(_ENCODERS)
     state = {k: v for k, v in state.items() if _part(k) not in left_out}
     own_size = 'is of another size: the model keeps its own'
+    if (words := state.get('codebook.words')) is not None:
+        own_size += f' (num_words={len(words)} in the file)'
     changes = list(teacher.changes)
     changes += [f'its {part} {own_size}' for part in sorted(other)]
     for role, encoder in zip(_ENCODERS, (student, teacher)):

@@ -60,7 +60,8 @@ class LoadImage(LoadImageFromFile):
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images in a
-            process. It is checked from the 50th image on. Defaults to 0.2.
+            process, up to three standard deviations of chance. It is checked
+            from the 50th image on. Defaults to 0.2.
         cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
             which the upper 8 are taken. By default such a file counts as
             unreadable. :class:`LoadBands` keeps their values.
@@ -288,12 +289,16 @@ class LoadImage(LoadImageFromFile):
     def _skip(self, path: str, error: OSError) -> None:
         """Log a file once; raise if there are too many of them."""
         self._failed += 1
-        share = self._failed / self._read
-        if self._read >= 50 and share > self.max_unreadable:
+        most, read = self.max_unreadable, self._read
+        # Three standard deviations: the order of a set is random.
+        chance = 3 * math.sqrt(most * (1 - most) * read)
+        if read >= 50 and self._failed > most * read + chance:
+            share = min(1.0, math.ceil(10 * self._failed / read) / 10 + 0.1)
             raise OSError(
-                f'{self._failed} of {self._read} reads of images have failed: '
+                f'{self._failed} of {read} reads of images have failed: '
                 f'{error}. Replace the files, or allow it by '
-                f'max_unreadable={math.ceil(100 * share) / 100} of LoadImage'
+                'train_dataloader.dataset.pipeline.LoadImage.max_unreadable='
+                f'{share:.1f}'
             ) from error
         self._say_once('unreadable', path, f'{error}. Skipped')
 

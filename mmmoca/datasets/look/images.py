@@ -447,7 +447,8 @@ def _unlike(
             continue
         shift = np.abs(facts.mean - mean) / std
         ratio = facts.std / std
-        if shift.max() > 1 or not 0.5 < ratio.mean() < 2:
+        # Photographs have half of the std 0.5 of timm's ViTs.
+        if shift.max() > 1 or not 0.4 < ratio.mean() < 2.5:
             found = _numbers('', facts.mean, facts.std).items()
             lines.append(
                 f'{role}: the images have {"; ".join(map(" ".join, found))}, '

@@ -67,7 +67,8 @@ class ReproducibilityHook(Hook):
                 raise ValueError(
                     f'the run to resume had {name}={before}, this one has '
                     f'{now}: change train_dataloader or optim_wrapper.'
-                    'accumulative_counts, or start a new run from its weights'
+                    'accumulative_counts, or start a new run from its '
+                    'weights (--init FILE, another --work-dir)'
                 )
         images = on_main_process(self._digest, runner)
         before = str(meta.get('images', images))
@@ -75,7 +76,8 @@ class ReproducibilityHook(Hook):
             raise ValueError(
                 'the run to resume had other images, other labels or another '
                 'order of them: name its images by train_dataloader.dataset, '
-                'or start a new run from its weights'
+                'or start a new run from its weights (--init FILE, another '
+                '--work-dir)'
             )
         warn_of_changes(runner, meta.get('settings'))
         if not isinstance(loop, EpochBasedTrainLoop):
