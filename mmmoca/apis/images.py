@@ -41,8 +41,8 @@ class Images(Dataset):
             contents of files, PIL images, arrays, or what a data set says of
             an image.
         pipeline (list[dict]): Configs of transforms, the loader first.
-        seed (int, optional): With the place of the image it seeds what
-            :class:`SeedTransforms` in the pipeline does. Defaults to None.
+        seed (int, optional): Seed of :class:`SeedTransforms` in the pipeline,
+            mixed with the index of each image. Defaults to None.
 
     Attributes:
         odd (int): Number of images that stand out, of those that were read.
@@ -75,7 +75,7 @@ class Images(Dataset):
     def prepare(
         self, index: int
     ) -> tuple[Tensor | Exception, tuple[str, ...]]:
-        """Return an image or its error, and what stands out of it."""
+        """Return an image or its error, and what is odd about it."""
         try:
             path, name = self.path(index), f'image {index}'
             if path is not None:
@@ -158,7 +158,7 @@ def collate(
     images, oddities = zip(*items)
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
-    # In a worker it fills shared memory here, where an error is seen.
+    # In a worker this fills shared memory, so a failure to do so is seen here.
     return (default_collate(good) if good else None), errors, list(oddities)
 
 

@@ -89,8 +89,8 @@ def pretrain(
         KeyboardInterrupt: By Ctrl-C or the stop button of a notebook, after
             a checkpoint is written. ``resume=True`` goes on from there.
         SystemExit: Likewise by SIGTERM and SIGUSR1, with status 75.
-        ValueError: If a setting is out of range, or the config has no such
-            key, as those that are not for one's own images.
+        ValueError: If a setting is out of range, the config has no such key,
+            or the config is not for one's own images.
     """
     file = find_config(config)
     out = os.path.expanduser(out)

@@ -139,7 +139,7 @@ def read_backbone(
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
 
     Raises:
-        CheckpointError: If the file cannot be read, or see
+        CheckpointError: If the file cannot be read; else see
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
@@ -172,8 +172,8 @@ def find_backbone(
         CheckpointError: If the file has no ViT, not the one asked for, or
             one without [CLS] or positions, with integer or complex weights,
             or with parts that a plain ViT does not have. A final norm is not
-            required: some files have none, and :func:`check_fit` is for
-            their users.
+            required, as some files have none: what needs one checks for it,
+            such as :func:`build_vit`.
         ValueError: If ``which`` is neither of its choices.
     """
     record = record_of(checkpoint.get('meta'))

@@ -45,8 +45,9 @@ def check_intact(path: str | os.PathLike) -> bool:
         bool: Whether it can be mapped into memory: nothing is compressed.
 
     Raises:
-        CheckpointError: If it is none, any part of it differs from what was
-            written, or it would unpack to many times its size.
+        CheckpointError: If the file is no such archive, any part of it
+            differs from what was written, or it would unpack to many times
+            its size.
     """
     damaged = None
     try:
@@ -56,7 +57,7 @@ def check_intact(path: str | os.PathLike) -> bool:
             bomb = unpacked > MOST_PACKED * os.path.getsize(path)
             if not bomb:
                 damaged = archive.testzip()
-    # zipfile raises a dozen kinds for headers that make no sense.
+    # zipfile raises a dozen kinds of errors for headers that make no sense.
     except Exception as error:
         raise _unreadable(path) from error
     if bomb:
@@ -87,8 +88,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
             place while they live. Defaults to False.
 
     Returns:
-        dict: What the file holds. Of a safetensors file ``state_dict`` and
-        ``meta``, its metadata.
+        dict: What the file holds; for a safetensors file, ``state_dict`` and
+        ``meta``, which is its metadata.
 
     Raises:
         CheckpointError: If there is no such file, it is truncated, damaged
@@ -109,7 +110,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _check_file(path: str) -> None:
-    """Refuse what is no file, or a part of what transformers has cut up."""
+    """Refuse what is no file, or is one of several files of a model."""
     if os.path.isdir(path):
         kinds = '.pth', '.pt', '.bin', '.safetensors'
         names = [name for name in os.listdir(path) if name.endswith(kinds)]
@@ -139,7 +140,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
     except (OSError, MemoryError) as error:
-        # PyTorch looks for the end of an archive before its beginning.
+        # In a file cut short, PyTorch seeks to before its beginning: EINVAL.
         if getattr(error, 'errno', None) != errno.EINVAL:
             raise
         raise _unreadable(path) from error

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Schemes by which MMEngine reads checkpoints with our reader.
 
-``mmmoca-file://FILE`` is the file as it is, ``mmmoca-teacher://FILE`` its
-encoder. They work wherever MMEngine takes a checkpoint, for URLs too.
+``mmmoca-file://FILE`` is the whole file (the authors' one in our names), and
+``mmmoca-teacher://FILE`` its encoder. They work wherever MMEngine takes a
+checkpoint, for URLs too.
 """
 
 import os
@@ -39,7 +40,7 @@ class ReadAddress(str):
         return self
 
     def __deepcopy__(self, memo: dict) -> 'ReadAddress':
-        """Stay one: MMEngine copies the configs of its initialisers."""
+        """Return itself: MMEngine copies the configs of its initialisers."""
         return self
 
     def take(self) -> dict | None:

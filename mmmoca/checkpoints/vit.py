@@ -114,7 +114,7 @@ def build_vit(
         config['norm_cfg'] = dict(type='LN', eps=eps)
     kind = VisionTransformer
     if state.keys() & TOKEN_PARTS:
-        # The class is looked up: rooms of models know nothing of files.
+        # Looked up by name: this package does not import mmmoca.models.
         kind = MODELS.get('mmmoca.MOCAViT')
         registers, positions = token_parts(state)
         config |= dict(num_registers=registers, positions=positions)

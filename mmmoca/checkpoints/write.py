@@ -22,7 +22,7 @@ def file_record(source: str | os.PathLike, **facts: Any) -> dict:
     Args:
         source (str | os.PathLike): Path of the file it was read from.
         **facts (Any): ``layout``, ``which``, ``grid`` and ``feature``, see
-            :class:`Backbone`, whose encoder is 'full' for a model.
+            :class:`Backbone`; ``which`` is 'full' for a whole model.
 
     Returns:
         dict: These, with the file's name and the version of this package.
@@ -104,8 +104,8 @@ def plain(value: Any) -> Any:
         value (Any): Content of a checkpoint.
 
     Returns:
-        Any: The same with tensors and numbers for NumPy's, and with the list
-        of its values and of their counts for a log history.
+        Any: The same, in which tensors and numbers replace those of NumPy,
+        and the list of its values and their counts replaces a log history.
     """
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}

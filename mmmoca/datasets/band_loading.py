@@ -24,8 +24,9 @@ class LoadBands(LoadImage):
     where 0 is white is inverted. Of its series the first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or named
-    in an error, and so is one of other bits than the first image of its set.
-    One with other channels is always an error.
+    in an error. The same goes for a file whose values have other bits than
+    those of the first image of its set. A wrong number of channels is always
+    an error.
 
     **Required Keys:** ``img_path``.
 
@@ -36,12 +37,12 @@ class LoadBands(LoadImage):
         channels (int): Channels of every image, C: ``in_channels`` of the
             backbone.
         channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
-            ``'first'`` for (C, H, W). Defaults to None, the one of both axes
-            that has C entries.
+            ``'first'`` for (C, H, W). Defaults to None: whichever of the two
+            axes has C entries.
         nodata (float | str, optional): Value that stands for a pixel without a
             measurement, such as -9999 or ``'nan'``; NaN then counts as such,
-            too. Defaults to None: what GDAL's tag in a TIFF says, else all
-            pixels have one.
+            too. Defaults to None: what GDAL's tag in a TIFF says, or,
+            without it, no such value.
         fill (float | str, optional): Value for those pixels. Defaults to None:
             the mean of the channel's measured pixels in this image, or 0 if it
             has none.
@@ -89,8 +90,8 @@ class LoadBands(LoadImage):
     def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
         """Decode and check an image, see :class:`LoadImage`.
 
-        Its header says what is left out: no transparency, which is a band,
-        and no page that is one.
+        In its header, transparency and pages that are bands do not count as
+        left out.
         """
         img, header = super().load(source, name)
         return img, _of_bands(header, img)
@@ -164,9 +165,9 @@ class LoadBands(LoadImage):
         expected, first = self._first.setdefault('image', (bits, name))
         if bits != expected:
             raise DepthError(
-                f'{printable(name)} is {dtype}, and {printable(first)} of '
-                'other bits, whose numbers mean other things: convert one '
-                'kind, or take it out'
+                f'{printable(name)} is {dtype}, but {printable(first)} has '
+                'another number of bits, so that equal values mean different '
+                'things: convert the files of one kind, or take them out'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:

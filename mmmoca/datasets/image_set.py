@@ -20,8 +20,8 @@ from .file_endings import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .seeding import evenly_spaced_rows, members
 
-# Few files tell whether the loader can use them; a folder with so many bad
-# ones in a row needs a look.
+# A few files, evenly spaced, tell whether the loader can use a set. If all of
+# them are bad, the folder needs a look.
 PROBES = 20
 
 
@@ -109,9 +109,9 @@ class ImageSet(CustomDataset):
             others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
                 f'no image in {self.img_prefix!r} (accepted extensions: '
-                f'{extensions}; other files: {others}). In a folder with '
-                'labels each class has one, <data_root>/<class>/<image>: '
-                'else write with_label=False'
+                f'{extensions}; other files: {others}). With labels, images '
+                'lie in a folder for each class, <data_root>/<class>/<image>; '
+                'without, write with_label=False'
             )
         if self.left_out:
             place = printable(self.img_prefix)
@@ -176,9 +176,9 @@ class _Infos(Sequence):
 def judge_images(dataset: Sized) -> None:
     """Let a set of any package judge each image where it is decoded.
 
-    MMCV's loader cuts 16 bits to the upper 8, so that images of 12 are black:
-    ours takes its place. One image is tried, which tells LoadBands the bits
-    that each worker expects.
+    MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
+    black: ours takes its place. Images are tried until one can be used, which
+    tells LoadBands the bits that each worker expects.
 
     Args:
         dataset (Sized): The set, or a wrapper of sets, changed in place.

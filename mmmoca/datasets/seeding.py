@@ -51,7 +51,7 @@ def members(dataset: Sized) -> Iterator[Sized]:
 
 
 def evenly_spaced_rows(number: int, total: int) -> list[int]:
-    """Return at most a number of rows out of a total, evenly spaced."""
+    """Return at most ``number`` of ``total`` rows, evenly spaced."""
     number = min(number, total)
     return np.linspace(0, total - 1, number).round().astype(int).tolist()
 
@@ -75,10 +75,10 @@ class SeededSampler(DefaultSampler):
             random one on every rank.
         infinite (bool): Continue with the next epoch for ever, for
             iteration-based loops. Defaults to False.
-        drop_last (bool): How all ranks get as many samples: without the last
-            ones, or else with the first ones again. With the ``drop_last`` of
-            the loader, the batches of an epoch do not depend on the number of
-            ranks. Defaults to False.
+        drop_last (bool): How all ranks get equally many samples: the last
+            ones are left out, or else the first ones come again. With the
+            ``drop_last`` of the loader, the batches of an epoch do not depend
+            on the number of ranks. Defaults to False.
 
     Raises:
         ValueError: If the data set, or one that it wraps, has a pipeline

@@ -31,10 +31,10 @@ def read_index(
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
-    A link is the file in the archive that it leads to. Headers are read once;
-    what they say is kept beside it, in ``SHARD.index.json``, and read again
-    as long as size and time of change of the shard are the same, and the
-    index is what was written.
+    A link is the file in the archive that it leads to. Headers are read once.
+    What they say is kept beside the shard, in ``SHARD.index.json``. A later
+    call takes it from there if the shard still has the same size and time of
+    change, and the index is intact.
 
     Args:
         shard (str): Path of the tar file.
@@ -57,7 +57,7 @@ def read_index(
         others: Counter[str] = Counter()
         try:
             images = _read_headers(shard, tuple(extensions), others)
-        # Python's readers raise a dozen kinds for files that are damaged.
+        # Python's readers raise a dozen kinds of errors for files that are damaged.
         except Exception as error:
             raise OSError(
                 f'{printable(shard)} cannot be used: {printable(error)}. '
@@ -170,7 +170,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
     """Yield the files and links of a tar file; refuse a damaged one."""
     if tar.firstmember is None:
         return  # Python 3.10 cannot read on in an empty file
-    name = 'its begin'
+    name = 'its beginning'
     while True:
         try:
             member = tar.next()
@@ -191,7 +191,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_end(tar: tarfile.TarFile) -> None:
-    """Refuse what Python takes for the end, and is none."""
+    """Refuse a file that goes on where Python takes it to end."""
     tar.fileobj.seek(tar.offset)
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')

@@ -41,8 +41,8 @@ class RandomResizedCrop(_RandomResizedCrop):
     **Modified Keys:** ``img``, ``img_shape``.
 
     Args:
-        *args: MMPreTrain's, as the next three. ``scale`` is the height and
-            width of the output in pixels, or one number.
+        *args: MMPreTrain's, as those of ``**kwargs`` are. ``scale`` is the
+            height and width of the output in pixels, or one number.
         interpolation (str): ``'bilinear'`` or ``'bicubic'``.
         **kwargs: ``crop_ratio_range``, the area of the box as a part of the
             image's; ``aspect_ratio_range``, its width over its height;
@@ -82,7 +82,7 @@ class RandomResizedCrop(_RandomResizedCrop):
 class ResizeEdge(_ResizeEdge):
     """Resize to a length of one edge; of a thin strip only the middle.
 
-    MMPreTrain's, for a crop of the middle that follows. A strip of 1 x 6000
+    This is MMPreTrain's, to be followed by a central crop. A strip of 1 x 6000
     pixels would grow to a million columns, of which the crop takes a few
     hundred. So an image that has to grow is cut along its longer side first,
     if that is more than eight times the other one.

@@ -26,7 +26,8 @@ def complete(cfg: Config) -> None:
         cfg (Config): Changed in place.
 
     Raises:
-        ImportError: If ``custom_imports`` names no module.
+        ImportError: If a module of ``custom_imports`` cannot be imported, or
+            is another one than that beside the config.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 

@@ -80,9 +80,10 @@ def _size_slip(cfg: Config) -> str | None:
                 if most * smallest < side and smallest:
                     needed = math.ceil(side / smallest)
                     return (
-                        f'LoadImage.reduce_to={most} makes images smaller '
-                        f'than crops of {share:g} of them need for views of '
-                        f'{side} pixels: write reduce_to={needed}'
+                        f'LoadImage.reduce_to={most} makes images so small '
+                        f'that crops of {share:g} of their area are '
+                        f'enlarged to views of {side} pixels: write '
+                        f'reduce_to={needed}'
                     )
     return None
 

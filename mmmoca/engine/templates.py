@@ -74,8 +74,8 @@ def own_images(
     if knn_root is not None and (loop := cfg.val_cfg):
         if 'bank_dataloader' not in loop:
             raise ValueError(
-                f'knn_root={knn_root}: the validation of this config is no '
-                'k-NN, so leave it out'
+                f'knn_root={knn_root}: this config does not validate by k-NN, '
+                'so leave knn_root out'
             )
         loop.data_root = knn_root
     if cfg.get('test_cfg'):
@@ -113,8 +113,8 @@ def own_classes(
         cfg (Config): Changed in place.
         data_root (str, optional): The images, in ``train/<class>/`` and
             ``val/<class>/``. The number of classes follows.
-        classes (Names, optional): Names of the classes, where their number
-            does not follow: in shards, or on a server. Folders name theirs.
+        classes (Names, optional): Names of the classes, for images in shards
+            or on a server. Folders on this machine give the names.
         img_size (int, optional): In pixels.
         epochs (int, optional): Passes over the training images.
         steps (int, optional): Instead of epochs, for a loop that counts them.
@@ -409,7 +409,7 @@ def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
 
 
 def _write_channels(part: ConfigDict, width: int) -> None:
-    """Write what a part reads of each level, or of the only one."""
+    """Write the input width of a part, for each level if it reads several."""
     several = isinstance(part.in_channels, (list, tuple))
     part.in_channels = [width] * len(part.in_channels) if several else width
 

@@ -11,7 +11,7 @@ from mmmoca.registry import TASK_UTILS
 
 
 class Mask(NamedTuple):
-    """Patch indices of one masking round, others for each sample.
+    """Patch indices of one masking round, different for each sample.
 
     Attributes:
         visible (Tensor): Patches that the student sees, (N, n_visible), int64.

@@ -100,8 +100,8 @@ def draw_curves(
 
     Args:
         scalars (dict[str, tuple[list, list]]): Result of
-            :func:`read_scalars`. What the run has measured before its first
-            step is a dashed line in the panel of what was measured.
+            :func:`read_scalars`. A measurement from before the first step is
+            a horizontal line, dashed or dotted, in the panel of its kind.
         num_words (int, optional): K, drawn as a line beside the perplexity.
         title (str): Title of the figure.
 

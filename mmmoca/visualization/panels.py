@@ -204,7 +204,7 @@ def _masks(images: Gallery) -> dict[int, np.ndarray]:
 
 
 def nearest_panel(name: str, shown: Gallery, bank: Gallery) -> Panel:
-    """Return the nearest images of each image, others than itself.
+    """Return the other images that are nearest to each image.
 
     Args:
         name (str): Name of the features.

@@ -25,15 +25,15 @@ class ClassCheckHook(Hook):
     All data sets must have the same classes. For a classifier, their number
     must be that of the head, and that of ``data_preprocessor``, which Mixup
     and CutMix read.
-    A test compares those of its images with those that the head of its
-    checkpoint was trained on, if that says them. A validation or a test
-    compares the labels of each mask, as mmsegmentation's metric leaves out
-    those of no class.
+    A test compares the classes of its images with those that its checkpoint
+    was trained on, if the checkpoint names them. A validation or a test
+    refuses a mask that has labels of no class, as mmsegmentation's metric
+    would leave them out.
 
     Raises:
-        ValueError: Before a run or a test, if they differ, there is only
-            one, or a metric asks for more answers than there are classes;
-            where a mask has a label of no class.
+        ValueError: Before a run or a test, if the classes differ, if a
+            classifier has only one, or if a metric asks for more answers than
+            there are classes; later, if a mask has a label of no class.
     """
 
     priority = 'HIGH'
@@ -65,7 +65,7 @@ class ClassCheckHook(Hook):
         outputs: Sequence | dict | None = None,
         mode: str = 'train',
     ) -> None:
-        """Refuse a mask with labels of no class, of a validation or test."""
+        """Refuse a mask of a validation or test with labels of no class."""
         if mode == 'train':
             return
         number = len(class_names(getattr(runner, f'{mode}_loop').dataloader))

@@ -40,9 +40,9 @@ class PreemptionHook(Hook):
     If any process gets the signal, the run finishes its optimiser step and
     writes ``interrupted.pth``. Then every process exits with status 75
     (EX_TEMPFAIL), so that a scheduler can start the run again. ``--resume``
-    goes on as if nothing had happened. A validation that runs or is due comes
-    first, and a run whose last step this was ends as usual. A second signal
-    of the same kind stops the run at once.
+    goes on as if nothing had happened. A validation that is running or due is
+    finished first. If the step was the last one, the run ends as usual. A
+    second signal of the same kind stops the run at once.
 
     Raises:
         StoppedRun: With status 75.

@@ -26,8 +26,8 @@ class TeacherEMAHook(Hook):
             freezes the teacher of a short run too early.
 
     Raises:
-        ValueError: If a momentum is not a number in [0, 1]; before a training
-            if it is 'auto', for which a test has no number.
+        ValueError: If a momentum is neither a number in [0, 1] nor 'auto'.
+            Before training also if it is 'auto', which only a test may have.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     Args:
         shard (FeatureShard): This rank's images. ``feats`` are those of both
             views side by side, (n, 2 * D), each of unit length.
-        k (int): Neighbours of an image. Of fewer than 10 k images a tenth of
-            them. Defaults to 10.
+        k (int): Neighbours of an image; a tenth of the images where they are
+            fewer than 10 * k. Defaults to 10.
 
     Returns:
         list[dict]: ``sample_idx`` and ``agreement`` of each image, on one

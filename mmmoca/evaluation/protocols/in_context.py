@@ -92,8 +92,8 @@ class PatchBank:
 
     Args:
         parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Batches of this
-            rank's images: a number of each, which tells those that a padded
-            sampler repeats; patch features, (B, D, h, w); and labels,
+            rank's images: a number for each, by which the repeats of a padded
+            sampler are recognised; patch features, (B, D, h, w); and labels,
             (B, H, W).
         num_classes (int): C, number of classes.
         patches_per_image (int): Patches to keep of each image.

@@ -100,8 +100,8 @@ def knn_predictions(
     not depend on the number of ranks.
 
     Args:
-        bank (FeatureShard): Labelled images; rows L2-normalised. In a bank of
-            fewer than k all images vote.
+        bank (FeatureShard): Labelled images; rows L2-normalised. If there are
+            fewer than k, all of them vote.
         queries (FeatureShard): Images to classify; rows L2-normalised.
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
         num_classes (int): C; more if the bank has further labels. Defaults to

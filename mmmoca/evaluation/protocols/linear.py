@@ -26,8 +26,8 @@ def linear_predictions(
 ) -> list[dict]:
     """Train linear classifiers of many learning rates, and apply them.
 
-    SGD with momentum 0.9 and a cosine to 0, without weight decay, as in
-    iBOT; but the images are the same in each epoch.
+    This uses SGD with momentum 0.9 and a cosine to 0, without weight decay, as
+    iBOT does; but the images are the same in each epoch.
 
     Args:
         train (FeatureShard): All images to train on.
