@@ -57,7 +57,7 @@ def read_index(
         others: Counter[str] = Counter()
         try:
             images = _read_headers(shard, tuple(extensions), others)
-        # Python's readers raise a dozen kinds of errors for files that are damaged.
+        # Readers raise a dozen kinds of errors for files that are damaged.
         except Exception as error:
             raise OSError(
                 f'{printable(shard)} cannot be used: {printable(error)}. '
