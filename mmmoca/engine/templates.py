@@ -136,7 +136,7 @@ def own_classes(
         _count_epochs(cfg)
     _write_length(cfg, epochs, batch_size, steps)
     if arch is not None:
-        width, _ = _write_arch(cfg, arch)
+        width = _write_arch(cfg, arch)['embed_dims']
         if 'in_channels' in (cfg.model.get('head') or {}):
             cfg.model.head.in_channels = width
 
@@ -180,8 +180,12 @@ def own_masks(
     _write_scale(sets, scale)
     _write_length(cfg, epochs, batch_size)
     if arch is not None:
-        width, _ = _write_arch(cfg, arch)
-        _write_channels(cfg.model.decode_head, width)
+        sizes, head = _write_arch(cfg, arch), cfg.model.decode_head
+        width = sizes['embed_dims']
+        _write_channels(head, width)
+        if 'embed_dims' in head:  # Segmenter's decoder is as wide as the ViT
+            heads = sizes['num_heads']
+            head.update(channels=width, embed_dims=width, num_heads=heads)
 
 
 def masks_in_context(
@@ -248,7 +252,8 @@ def own_boxes(
     _write_scale(sets, img_size)
     _write_length(cfg, epochs, batch_size)
     if arch is not None:
-        width, depth = _write_arch(cfg, arch)
+        sizes = _write_arch(cfg, arch)
+        width, depth = sizes['embed_dims'], sizes['num_layers']
         backbone, necks = cfg.model.backbone, cfg.model.neck
         last = backbone.out_indices[-1] + 1
         backbone.out_indices = _at_shares(backbone.out_indices, last, depth)
@@ -376,8 +381,8 @@ def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:
                 step.scale = _pair(scale)
 
 
-def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
-    """Write the size of the backbone; its channels and layers."""
+def _write_arch(cfg: Config, arch: Arch) -> dict[str, int]:
+    """Write the sizes of the backbone, and return them."""
     import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmpretrain.models.backbones import VisionTransformer
 
@@ -390,8 +395,7 @@ def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
             'arch = dict(embed_dims=128, ...), go into a config file'
         )
     cfg.model.backbone.arch = arch
-    sizes = arch if isinstance(arch, dict) else known[arch]
-    return sizes['embed_dims'], sizes['num_layers']
+    return arch if isinstance(arch, dict) else known[arch]
 
 
 def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:

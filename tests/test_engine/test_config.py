@@ -87,6 +87,9 @@ OWN = {
         'model.test_cfg.stride': (42, 42),
         'model.decode_head.num_classes': 3,
         'model.decode_head.in_channels': 1024,
+        'model.decode_head.channels': 1024,
+        'model.decode_head.embed_dims': 1024,
+        'model.decode_head.num_heads': 16,
     },
     DETECTION: {
         'val_dataloader.dataset.pipeline[1].scale': (64, 64),
