@@ -55,7 +55,10 @@ MUTANTS = [
     ('variance = sigma**2 / 3', 'variance = sigma**2'),
     ('1 - factor, -0.499', '1 - factor, 0'),
     ('+ std * brightness)', '+ brightness)'),
-    ('/ self._read\n', '/ (self._read + self._failed)\n'),
+    (
+        'self.max_unreadable, self._read\n',
+        'self.max_unreadable, 2 * self._read\n',
+    ),
     # checkpoints
     ("'encoder_teacher.': 'teacher.'", "'encoder_teacher.': 'backbone.'"),
     ('side**2 == patches else None', 'side**2 <= patches else None'),
