@@ -10,6 +10,7 @@ from types import ModuleType
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import import_modules_from_strings
 
+from mmmoca.config_parts import parts_of
 from mmmoca.requirements import import_quietly
 
 from .config_check import MMENGINE_HOOKS
@@ -54,11 +55,13 @@ def _home_of(own: dict, cfg: Config) -> str:
     folders = [home for f in files for home in Path(f).absolute().parents]
     if earlier := cfg.get('imports_from'):
         folders.append(Path(earlier))
-    names = own.get('imports') or ['']
-    first = str(names if isinstance(names, str) else names[0])
-    part = first.replace('.', '/')
+    # Others of its modules may be those of a library.
+    parts = [f'{n}'.replace('.', '/') for n in parts_of(own.get('imports'))]
     for home in folders:
-        if (home / part).is_dir() or (home / f'{part}.py').is_file():
+        if any(
+            (home / part).is_dir() or (home / f'{part}.py').is_file()
+            for part in parts
+        ):
             return str(home)
     return str(folders[0])
 

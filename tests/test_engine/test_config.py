@@ -713,7 +713,7 @@ def test_bases_and_modules_of_others(tmp_path):
     (tmp_path / 'configs/made').mkdir(parents=True)  # without the module
     config.write_text(
         "_base_ = 'mmseg::_base_/datasets/ade20k.py'\n"
-        "custom_imports = dict(imports=['made.here'])\n"
+        "custom_imports = dict(imports=['mmengine.hooks', 'made.here'])\n"
     )
     cfg = read_run(config)
     assert cfg.train_dataloader.dataset.type == 'ADE20KDataset'
