@@ -73,13 +73,14 @@ def load_start(
         for name, value in state.items()
         if name not in own or own[name].shape != value.shape
     }.difference(_ENCODERS)
+    words = state.get('codebook.words')
     left_out = other.union(_ENCODERS)
     state = {k: v for k, v in state.items() if _part(k) not in left_out}
     own_size = 'is of another size: the model keeps its own'
-    if (words := state.get('codebook.words')) is not None:
-        own_size += f' (num_words={len(words)} in the file)'
     changes = list(teacher.changes)
     changes += [f'its {part} {own_size}' for part in sorted(other)]
+    if 'codebook' in other and words is not None:
+        changes.append(f'its codebook has num_words={len(words)}')
     for role, encoder in zip(_ENCODERS, (student, teacher)):
         encoder, fitted = fit(encoder, getattr(model, role))
         state |= {f'{role}.{k}': v for k, v in encoder.state_dict.items()}

@@ -13,6 +13,16 @@ from torch import Tensor, nn
 from .mmengine import micro_batches
 
 
+class DivergedError(RuntimeError):
+    """Numbers of a run are not finite; another learning rate may do.
+
+    Attributes:
+        exit_status (int): Status of a program that it ends.
+    """
+
+    exit_status = os.EX_DATAERR
+
+
 def unwrap_model(model: nn.Module) -> nn.Module:
     """Return the model without wrappers, as for several processes or TTA."""
     while is_model_wrapper(model) or isinstance(model, BaseTTAModel):

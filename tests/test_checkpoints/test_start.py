@@ -91,6 +91,8 @@ def test_own_pretraining(start):
     matched, changes = start(model, dict(state_dict=state, meta={}))
     for part in ('codebook', 'neck', 'head.loc_generator'):
         assert f'its {part} is of another size' in changes
+    words = len(state['codebook.words'])
+    assert changes.count(f'num_words={words}') == 1
     fitting = ('backbone', 'teacher', 'head.img_generator')
     expected |= {k: v for k, v in state.items() if k.startswith(fitting)}
     assert_same(model.state_dict(), expected)

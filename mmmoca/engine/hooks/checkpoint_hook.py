@@ -26,22 +26,20 @@ from mmmoca.engine.mmengine import (
     stop_resuming,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import advice_to_go_on, stepped, unwrap_model
+from mmmoca.engine.steps import (
+    DivergedError,
+    advice_to_go_on,
+    stepped,
+    unwrap_model,
+)
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 from mmmoca.models import MOCA
 from mmmoca.registry import HOOKS
 
 
-class NonFiniteStateError(RuntimeError):
-    """The state to be saved has numbers that are not finite.
-
-    Attributes:
-        exit_status (int): Status of a program that it ends: other rates may
-            do.
-    """
-
-    exit_status = os.EX_DATAERR
+class NonFiniteStateError(DivergedError):
+    """The state to be saved has numbers that are not finite."""
 
 
 class _AtomicBackend(LocalBackend):

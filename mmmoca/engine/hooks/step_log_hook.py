@@ -1,6 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
-import os
 
 import torch
 from mmengine.hooks import Hook
@@ -8,6 +7,7 @@ from mmengine.runner import Runner
 
 from mmmoca.engine.mmengine import is_training
 from mmmoca.engine.steps import (
+    DivergedError,
     advice_to_go_on,
     log_is_due,
     skipped,
@@ -35,15 +35,8 @@ class _OutputsHook(Hook):
         outputs |= self.kept
 
 
-class NonFiniteLossError(RuntimeError):
-    """The loss or the gradients of a step were not finite.
-
-    Attributes:
-        exit_status (int): Status of a program that it ends: other rates may
-            do.
-    """
-
-    exit_status = os.EX_DATAERR
+class NonFiniteLossError(DivergedError):
+    """The loss or the gradients of a step were not finite."""
 
 
 @HOOKS.register_module()
