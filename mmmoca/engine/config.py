@@ -79,13 +79,7 @@ def read_run(
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    try:
-        cfg = read_config(file)
-    except SyntaxError as error:  # MMEngine's names no file
-        raise SyntaxError(
-            f'{file}, or a config that it inherits from: {error.msg} in line '
-            f'{error.lineno}: {(error.text or "").strip()}'
-        ) from error
+    cfg = read_config(file)
     cfg.launcher = launcher
     default = os.path.join('work_dirs', Path(file).stem)
     folder = work_dir or cfg.get('work_dir') or default

@@ -59,20 +59,21 @@ def read_config(file: str | os.PathLike) -> Config:
 
     Raises:
         FileNotFoundError: If there is none, or a package has no configs.
+        SyntaxError: If it is not valid Python.
         ValueError: If it imports modules, as MMEngine's other form does, or
             registers a class.
     """
-    with _bases_are_found(file):
+    with _explained(file):
         return Config.fromfile(file, import_custom_modules=False)
 
 
 @contextmanager
-def _bases_are_found(file: str | os.PathLike) -> Iterator[None]:
-    """Let ``_base_`` find the fork of mmsegmentation, or say what is wrong.
+def _explained(file: str | os.PathLike) -> Iterator[None]:
+    """Let ``_base_`` find the fork of mmsegmentation; explain other errors.
 
     MMEngine looks for the distribution, and the fork's has another name. It
     takes a config that imports anything but built-in modules for one with
-    ``read_base()``.
+    ``read_base()``, and names no file that is not valid Python.
     """
     name = MODULE2PACKAGE['mmseg']
     try:
@@ -90,6 +91,11 @@ def _bases_are_found(file: str | os.PathLike) -> Iterator[None]:
             '_base_ = "PACKAGE::..." finds configs of installed packages '
             f'alone: run `pip install --no-deps -e {checkout}`, or write a '
             f'path of {checkout}/configs'
+        ) from error
+    except SyntaxError as error:
+        raise SyntaxError(
+            f'{file}, or a config that it inherits from: {error.msg} in line '
+            f'{error.lineno}: {(error.text or "").strip()}'
         ) from error
     except RuntimeError as error:
         if 'lazy_import' not in str(error):
