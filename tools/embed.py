@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write features of any number of images; a stopped command goes on.
+"""Write features of any number of images; run it again after a stop.
 
 OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
 ``.parquet``.
@@ -37,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_encoder_arguments(parser)
     number = 'images at a time (64)'
     add('--batch-size', type=positive_integer, default=64, help=number)
-    workers = 'that read images, of each process (one a core, up to 8)'
+    workers = 'workers that read images, in each process (one a core, up to 8)'
     add('--workers', type=int, help=workers)
     add('--device', help="such as cpu or cuda:1 (a GPU, where there's one)")
     half = 'compute in half precision (bf16 on a CPU)'
@@ -51,10 +51,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def join_processes(device: str | None) -> str | None:
-    """Join the processes of torchrun; the device of this one."""
+    """Join the processes of torchrun; return the device of this one."""
     import torch
 
-    # Processes wait for one another at the end only, for the slowest.
+    # Processes wait for one another only at the end.
     torch.distributed.init_process_group('gloo', timeout=timedelta(days=7))
     if device is None and torch.cuda.is_available():
         return f'cuda:{os.environ["LOCAL_RANK"]}'
@@ -98,7 +98,7 @@ def embed(args: argparse.Namespace) -> None:
         if args.out.stat().st_mtime_ns == earlier:
             print('It was there already: nothing was computed')
         if record['unreadable']:
-            print(f'NaN, as they cannot be read: {len(record["unreadable"])}')
+            print(f'Unreadable, written as NaN: {len(record["unreadable"])}')
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from mmengine.registry import DATASETS, DefaultScope
 
 from mmmoca.checkpoints.record import images_record, normalisation
 from mmmoca.config_parts import stage_loaders
-from mmmoca.datasets.file_endings import BAND_EXTENSIONS
+from mmmoca.datasets.file_extensions import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of, refuse_archive
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
+from mmmoca.datasets.file_extensions import BAND_EXTENSIONS, EXTENSIONS
 from mmmoca.datasets.hf_images import HFRows, is_opened
 from mmmoca.datasets.image_places import image_set_of, refuse_archive
 from mmmoca.datasets.image_set import ImageSet

@@ -14,7 +14,7 @@ from mmengine.hooks import CheckpointHook
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.run_folder import newest_checkpoint
 from mmmoca.datasets import ImageFolder
-from mmmoca.datasets.file_endings import EXTENSIONS
+from mmmoca.datasets.file_extensions import EXTENSIONS
 from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.config import read_run

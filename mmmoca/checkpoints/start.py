@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fits the checkpoint that a run starts from to its model.
+"""Fits a run's starting checkpoint to its model.
 
 ``load_from=FILE`` fills the backbone of a model from a file of any layout.
 ``load_from='mmmoca-start://FILE'``, for pretraining, fills student and
@@ -99,7 +99,7 @@ def load_start(
 def take_backbone(
     checkpoint: dict, model: nn.Module, source: str = 'the checkpoint'
 ) -> list[str]:
-    """Turn a checkpoint into one of a model's backbone alone, in place.
+    """Reduce a checkpoint to the model's backbone, in place.
 
     A checkpoint of the same model, or one that shares a neck or a head with
     it, stays as it is.
@@ -119,7 +119,7 @@ def take_backbone(
     saved = loaded_names(checkpoint)
     own, vit = model.state_dict(), getattr(model, 'backbone', None)
     parts = {name.partition('.')[0] for name in own.keys() & saved}
-    # A file of timm has a head of this name, too, but no backbone.
+    # Files of timm have a `head`, too, but no `backbone`.
     is_ours = 'backbone' in parts and len(parts) > 1
     if TEACHER_CLS not in saved and (
         not isinstance(vit, VisionTransformer)
@@ -141,6 +141,6 @@ def take_backbone(
 
 
 def _part(name: str) -> str:
-    """Return an encoder, codebook, neck, or one of the parts of the head."""
+    """Return the part of the model (or of its head) that a name is of."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

@@ -8,7 +8,7 @@ from mmmoca.files import outside, read_lines
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
-from .file_endings import with_ending
+from .file_extensions import with_extension
 from .image_set import ImageSet
 
 # Folders of thumbnails, and of what was deleted.
@@ -103,7 +103,7 @@ class ImageFolder(ImageSet):
         names = visible_folders(self.img_prefix)
         found = os.scandir(self.img_prefix)
         beside = [entry.name for entry in found if os.path.isfile(entry)]
-        for _ in with_ending(beside, self.extensions, Counter()):
+        for _ in with_extension(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
             self._metainfo['classes'] = tuple(names)
@@ -117,7 +117,7 @@ class ImageFolder(ImageSet):
     def _files(self, folder: str) -> list[str]:
         """Return the paths of the images at any depth of a folder, sorted."""
         files = visible_files(folder, self.left_out)
-        return sorted(with_ending(files, self.extensions, self.left_out))
+        return sorted(with_extension(files, self.extensions, self.left_out))
 
 
 def visible_folders(root: str) -> list[str]:
@@ -157,7 +157,7 @@ def visible_files(
     Args:
         root (str): The folder.
         left_out (Counter[str], optional): Where such files are counted, see
-            :func:`with_ending`.
+            :func:`with_extension`.
 
     Yields:
         Their paths, in no order.

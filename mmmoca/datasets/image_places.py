@@ -3,7 +3,7 @@
 
 import os
 
-from .file_endings import EXTENSIONS
+from .file_extensions import EXTENSIONS
 from .hf_images import ARROW_ADDRESS, HFImages
 from .image_folder import ImageFolder
 from .image_set import ImageSet

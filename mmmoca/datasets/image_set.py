@@ -16,7 +16,7 @@ from mmpretrain.datasets.base_dataset import expanduser
 
 from mmmoca.messages import DataWarning, printable
 
-from .file_endings import EXTENSIONS, counted, left_out_sentence
+from .file_extensions import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .seeding import evenly_spaced_rows, members
 

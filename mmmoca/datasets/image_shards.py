@@ -40,7 +40,7 @@ class ImageShards(ImageSet):
 
     Args:
         data_root (str): The shards: a folder of ``*.tar``, taken in
-            alphabetical order, one such file, or a pattern of braces as
+            alphabetical order, one such file, or a brace pattern such as
             ``/data/train-{000000..000146}.tar``.
         data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
         with_label (bool): Whether to look for labels.
@@ -56,8 +56,8 @@ class ImageShards(ImageSet):
         ImportError: If there are braces, and webdataset is missing.
         OSError: At build time, if a shard is damaged, compressed or cut off.
             Else see :class:`ImageSet`.
-        ValueError: At build time, if labels are asked for and missing; for
-            an ``ann_file``.
+        ValueError: At build time, if labels are asked for and missing, or if
+            an ``ann_file`` is given.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class ImageShards(ImageSet):
                 if self.image_suffix not in (None, suffix):
                     self.left_out[f'of .{suffix}'] += 1
                     continue
-                # MMEngine splits a URL at each ://. Offset and size, as
-                # numbers, lead to no other file, whoever wrote the index.
+                # MMEngine splits a URL at each ://. Offset and size are
+                # written as numbers, so no index can name another file.
                 name = re.sub('://+', ':/', name)
                 url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
@@ -114,10 +114,10 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {printable(missing[0])} on a disk: set '
+                f'there is no local file {printable(missing[0])}: set '
                 'data_root, with data_prefix, to a folder of *.tar '
                 '(make_shards.py of the tools writes some), a file, or a '
-                'pattern as train-{000..009}.tar'
+                'pattern such as train-{000..009}.tar'
             )
         return shards
 
@@ -144,13 +144,13 @@ class TarBackend(BaseStorageBackend):
         """
         shard, *numbers = TAR_ADDRESS.fullmatch(filepath).groups()
         offset, size = map(int, numbers)
-        # Kept, lest another thread's shard close it.
+        # Held here, since another thread may drop it from the cache.
         file = _open(shard)
         there = max(0, os.fstat(file.fileno()).st_size - offset)
         if there < size:
             raise OSError(
-                f'{printable(shard)} has {there} of its {size} bytes. The '
-                'file was cut off or changed'
+                f'{printable(shard)} has only {there} of the {size} bytes of '
+                'this image: it was cut off or changed'
             )
         return os.pread(file.fileno(), size, offset)
 

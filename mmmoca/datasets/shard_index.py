@@ -15,7 +15,7 @@ from typing import BinaryIO
 from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable
 
-from .file_endings import count_left_out
+from .file_extensions import count_left_out
 
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
@@ -31,16 +31,16 @@ def read_index(
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
-    A link is the file in the archive that it leads to. Headers are read once.
-    What they say is kept beside the shard, in ``SHARD.index.json``. A later
-    call takes it from there if the shard still has the same size and time of
-    change, and the index is intact.
+    A link counts as the file that it leads to in the archive. Headers are read
+    once. What they say is kept beside the shard, in ``SHARD.index.json``. A
+    later call takes it from there if the shard still has the same size and
+    time of change, and the index is intact.
 
     Args:
         shard (str): Path of the tar file.
         extensions (Sequence[str]): Endings of images, lower-case.
         left_out (Counter[str], optional): Where files that are neither images
-            nor labels are counted, see :func:`with_ending`.
+            nor labels are counted, see :func:`with_extension`.
 
     Returns:
         The images, in the order of the file.
@@ -96,7 +96,7 @@ def _digest(text: object) -> str:
 
 
 def _read_headers(
-    shard: str, endings: tuple[str, ...], left_out: Counter[str]
+    shard: str, extensions: tuple[str, ...], left_out: Counter[str]
 ) -> list[Member]:
     taken: dict[str, str] = {}  # names, by what they stand for
     files: dict[str, tuple[int, int]] = {}
@@ -109,16 +109,16 @@ def _read_headers(
                 files[place] = member.offset_data, member.size
                 links.pop(place, None)  # the last of a name counts
             else:
-                # A symbolic link is read from its folder, a hard one is not.
+                # Symbolic links are relative to their folder, hard ones not.
                 above = posixpath.dirname(name) * member.issym()
                 target = posixpath.join(above, member.linkname)
                 links[place] = posixpath.normpath(target)
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
-            if name.lower().endswith(endings) or _is_label(name):
-                # Its label may have changed, too.
+            if name.lower().endswith(extensions) or _is_label(name):
+                # The last file of a name counts, with its label.
                 if taken.pop(place, None) is not None:
-                    left_out['of a name that comes again'] += 1
+                    left_out['of a repeated name'] += 1
                 taken[place] = name
             else:
                 count_left_out(name, left_out)
@@ -178,11 +178,13 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
             raise tarfile.ReadError(f'after {name}: {error}') from error
         if member is None:
             break
-        # The list of those before would grow with the file.
+        # The list of earlier members would grow with the file.
         tar.members.clear()
         name, size = member.name, member.size
         if not 0 <= size <= end - member.offset_data * member.isreg():
-            raise tarfile.ReadError(f'{name} says that it has {size} bytes')
+            raise tarfile.ReadError(
+                f'{name} claims {size} bytes, which the file lacks'
+            )
         if member.isreg() or member.issym() or member.islnk():
             if member.issparse():
                 raise tarfile.ReadError(f'{name} is sparse')

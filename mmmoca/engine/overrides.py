@@ -92,8 +92,7 @@ def _kept(
     """Return the values of files that settings must not change.
 
     A file's own values win over settings of files that it inherits. A setting
-    that would take the part of such a value away is removed from
-    ``inherited``.
+    that would remove the dict of such a value is dropped from ``inherited``.
     """
     before, written = cfg.to_dict(), written_values(files)
     own = {
@@ -161,7 +160,7 @@ def _roots(cfg: Config) -> dict[str, list[str]]:
 def _check_roots(
     before: dict[str, list[str]], after: dict[str, list[str]]
 ) -> None:
-    """Refuse one folder in the place of those of several parts."""
+    """Refuse a single folder where parts have several."""
     for name, roots in before.items():
         if len(roots) > 1 and len(after[name]) == 1:
             raise ValueError(

@@ -15,7 +15,7 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 
 from mmmoca.config_parts import parts_of, stage_loaders
-from mmmoca.datasets.file_endings import counted
+from mmmoca.datasets.file_extensions import counted
 from mmmoca.datasets.look.masks import (
     PATHS,
     left_out_of_masks,

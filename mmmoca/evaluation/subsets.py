@@ -34,9 +34,9 @@ def read_subset(
         list.
 
     Raises:
-        ValueError: If there is no such list, it is empty, names an image
-            twice, one that is not in the folder of a class, an unknown
-            class, or only one class.
+        ValueError: If there is no such list, or if it is empty, repeats an
+            image, names an unknown class or an image outside the folders of
+            classes, or has only one class.
         FileNotFoundError: If images that it names are missing.
     """
     lines: Iterable[str] = path
@@ -98,8 +98,8 @@ def read_subsets(
 
     Returns:
         tuple[dict[str, int], dict[str, list[list[int]]]]: All images, sorted,
-        ``<class>/<image>`` -> label; and name -> for each of its lists the
-        places of its images among them.
+        ``<class>/<image>`` -> label; and name -> for each of its lists, the
+        indices of the list's images among all.
 
     Raises:
         ValueError: As :func:`read_subset` and :func:`draw_subset`, or if
@@ -147,7 +147,7 @@ def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
         folder of its class -> its index.
 
     Raises:
-        ValueError: If the images are no files in folders.
+        ValueError: If the images are not files in folders.
     """
     images: dict[str, dict[str, int]] = {
         name: {} for name in dataset.metainfo['classes']

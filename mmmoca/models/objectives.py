@@ -68,8 +68,8 @@ def token_assignment_loss(
         prototypes (Tensor): W^d of unit rows, (K, d).
         kappa (float): Inverse temperature of the prediction.
         targets (Targets): Targets of the same views, N images of L tokens.
-        chunk_size (int | None): Images at a time. Defaults to None: chosen by
-            the device.
+        chunk_size (int | None): Images at a time. Defaults to None: as many
+            as suit the device.
         allow_tf32 (bool): Whether a GPU may use TF32. See
             :func:`~mmmoca.models.precision.product`. Defaults to True.
 
@@ -98,7 +98,7 @@ def token_assignment_loss(
 def bags_of_codes(
     targets: Targets, chunk_size: int | None = None, allow_tf32: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Compute the targets of L_IMG only (paper, section 3.2).
+    """Compute bags of codes and MSD, without L_LOC (paper, section 3.2).
 
     Args:
         targets (Targets): Targets of N images with L tokens.
@@ -151,7 +151,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             scaled = kappa * at_least_fp32(prototypes)  # (K, d)
             grad_prototypes = torch.zeros_like(scaled)
         # On a CPU all chunks share one memory, since the system would clear
-        # freed blocks of this size before it returns them. Other devices and
+        # blocks of this size each time it hands them out. Other devices and
         # the compiler manage memory themselves.
         rows = chunk_size * max(length, sum(counts))
         scratch: Sequence[Tensor | None] = (None,) * 3
@@ -239,7 +239,7 @@ def _compare(
     first: Tensor | None = None,
     second: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute KL divergences of predictions from targets, and gradients.
+    """Compute KL(target || prediction) of each row, and its gradient.
 
     Args:
         logits (Tensor): Logits of the predictions, (m, K).

@@ -50,7 +50,7 @@ def draw_tiles(
         panels (Sequence[Panel]): The panels, with equally many rows.
         names (Sequence[str]): Names of the rows.
         aspect (float): Height of a picture divided by its width.
-        title (str): Text above all.
+        title (str): Text at the top.
         legend (str): Text below the pictures.
 
     Returns:
@@ -71,7 +71,7 @@ def draw_tiles(
         heading = fill(panel.title, 12 * len(panel.columns))
         bold = dict(fontsize=10.5, weight='bold', va='center', color=TEXT)
         part.suptitle(heading, y=1 - 0.6 / height, **bold)
-        # One for all pictures: each more takes as long as some of them.
+        # All pictures share one: another costs as much as several pictures.
         axes = part.add_axes(
             (
                 GUTTER / 2 / width,

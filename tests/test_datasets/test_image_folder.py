@@ -173,7 +173,7 @@ def test_what_is_left_out_is_counted(classes):
     assert dataset.left_out == {
         'of .psd': 2,
         'of .txt': 1,
-        'without an ending': 1,
+        'without an extension': 1,
         'beside the class folders': 1,
         'that are no regular files': 2,
     }

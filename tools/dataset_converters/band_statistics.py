@@ -85,7 +85,7 @@ def read_moments(
     from rich.progress import track
 
     from mmmoca.datasets import ImageFolder
-    from mmmoca.datasets.file_endings import BAND_EXTENSIONS
+    from mmmoca.datasets.file_extensions import BAND_EXTENSIONS
 
     folder = ImageFolder(
         root, with_label=False, extensions=BAND_EXTENSIONS, pipeline=[loader]
@@ -115,11 +115,13 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
             shorter axis of the first and the last.
     """
     from mmmoca.datasets import LoadBands
-    from mmmoca.datasets.file_endings import BAND_EXTENSIONS, with_ending
+    from mmmoca.datasets.file_extensions import BAND_EXTENSIONS, with_extension
     from mmmoca.datasets.headers import read_header
     from mmmoca.datasets.image_folder import visible_files
 
-    for path in with_ending(visible_files(root), BAND_EXTENSIONS, Counter()):
+    for path in with_extension(
+        visible_files(root), BAND_EXTENSIONS, Counter()
+    ):
         try:
             content = Path(path).read_bytes()
             shape = LoadBands(3).decode(content, read_header(content)).shape

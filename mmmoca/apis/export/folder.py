@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders as folders that other libraries load and compute the same by."""
+"""Export encoders as folders from which other libraries compute the same."""
 
 import copy
 import os
@@ -43,8 +43,8 @@ def _write_safetensors(
 
 
 # The name of each format's library on the Hugging Face Hub, the modules that
-# writing needs, and what writes an encoder into a folder and gives the
-# features of images by what is there.
+# writing needs, and the function that writes an encoder into a folder and
+# returns what the written files compute from images.
 FORMATS: dict[str, tuple[str, list[str], Callable]] = {
     'timm': ('timm', ['timm'], write_timm),
     'transformers': ('transformers', ['transformers'], write_transformers),
@@ -80,8 +80,8 @@ def export_encoder(
 ) -> None:
     """Write an encoder as a folder that another library loads.
 
-    What the library then computes of random images is compared with the
-    encoder, and a log line says how much they differ.
+    The features that the library then computes from random images are compared
+    with the encoder's, and a log line says how much they differ.
 
     Encoders of BGR images, which MMCV loads, are changed to take RGB and
     compute the same. 'safetensors' keeps BGR.
@@ -135,7 +135,7 @@ def export_encoder(
 
 
 def _record_of(encoder: Encoder) -> dict:
-    """Return what an export tells of itself to the readers of this package."""
+    """Return the record that this package reads back from an export."""
     facts, settings = dict(encoder.metainfo), encoder.preprocessing
     path = facts.pop('checkpoint')
     return file_record(
@@ -143,7 +143,7 @@ def _record_of(encoder: Encoder) -> dict:
         **facts,
         grid=tuple(encoder.backbone.patch_resolution),
         sha256=file_sha256(path),
-        # `run_record` has the same.
+        # The same fields as in `run_record`.
         preprocessing={
             name: value
             for name, value in settings._asdict().items()
@@ -164,7 +164,7 @@ def _add_record(path: Path, record: dict) -> None:
 def _compare(
     theirs: Sequence[Tensor | np.ndarray], ours: Sequence[Tensor], to: str
 ) -> None:
-    """Log how much features differ, and refuse what computes others."""
+    """Log how much features differ; refuse an export if it is too much."""
     errors = [
         (torch.as_tensor(found) - wanted).norm() / wanted.norm()
         for found, wanted in zip(theirs, ours)
@@ -175,7 +175,7 @@ def _compare(
     )
     if not difference <= TOLERANCE:  # nor NaN
         raise CheckpointError(
-            f'no class of {to} computes this encoder: the features differ by '
+            f'{to} cannot represent this encoder: the features differ by '
             f'{difference:.1e} of their norm, more than {TOLERANCE}. Export '
             f'to {listed(name for name in FORMATS if name != to)}'
         )

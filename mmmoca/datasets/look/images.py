@@ -17,7 +17,7 @@ from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
 from ..class_names import check_same_classes
-from ..file_endings import counted, left_out_sentence
+from ..file_extensions import counted, left_out_sentence
 from ..headers import TURNED, Header, read_header
 from ..image_set import loader_of, strict_loader
 from ..loading import TURNING, size_problem

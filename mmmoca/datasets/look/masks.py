@@ -16,7 +16,7 @@ from mmengine.dataset import BaseDataset
 
 from mmmoca.messages import listed, printable
 
-from ..file_endings import counted, left_out_sentence, with_ending
+from ..file_extensions import counted, left_out_sentence, with_extension
 from ..headers import open_image, read_header
 from ..image_folder import visible_files
 from ..image_set import strict_loader
@@ -200,7 +200,7 @@ def wanted_names(dataset: BaseDataset) -> str:
 
 
 def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
-    """Count images of other endings, and masks without an image.
+    """Count images of other extensions, and masks without an image.
 
     Args:
         dataset (BaseDataset): A data set of mmsegmentation's kind. A list of
@@ -223,7 +223,7 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
             left_out['masks without an image'] += len(orphans)
             others = sorted(set(others) - set(orphans))
         if place == images:
-            list(with_ending(others, (), left_out))  # counts all of them
+            list(with_extension(others, (), left_out))  # counts all of them
     return +left_out
 
 

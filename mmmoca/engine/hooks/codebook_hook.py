@@ -72,7 +72,7 @@ class CodebookHook(Hook):
         endless |= getattr(loader.sampler, 'infinite', False)
         images = len(loader.dataset)
         fewest = fewest_images(
-            # Some samplers leave out what the processes cannot share.
+            # Some samplers drop images to give all processes equally many.
             min(images, getattr(loader.sampler, 'total_size', images)),
             batch,
             runner.max_iters,

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Selects files by their endings, and counts the others."""
+"""Selects files by their extensions, and counts the others."""
 
 import os
 from collections import Counter
@@ -20,43 +20,43 @@ EXTENSIONS = (
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 TAKE = (
-    "to take them, write extensions='' (all files) or a list of endings in "
+    "to take them, write extensions='' (all files) or a list of extensions in "
     'the data set, or give a list of files'
 )
 
 
-def with_ending(
+def with_extension(
     paths: Iterable[str],
-    endings: tuple[str, ...],
+    extensions: tuple[str, ...],
     left_out: Counter[str],
 ) -> Iterator[str]:
-    """Take the files with one of some endings, and count the others.
+    """Take the files with one of some extensions, and count the others.
 
     Args:
         paths (Iterable[str]): Names or paths of files.
-        endings (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
+        extensions (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
             lower-case; ``('',)`` takes all.
         left_out (Counter[str]): Number of files by what they are, as ``of
-            .avif`` and ``without an ending``. The others are added to it.
+            .avif`` and ``without an extension``. The others are added to it.
 
     Yields:
-        The paths with one of the endings, in the given order.
+        The paths with one of the extensions, in the given order.
     """
     for path in paths:
-        if path.lower().endswith(endings):
+        if path.lower().endswith(extensions):
             yield path
         else:
             count_left_out(path, left_out)
 
 
 def count_left_out(path: str, left_out: Counter[str]) -> None:
-    """Count a file by its ending, see :func:`with_ending`."""
-    ending = os.path.splitext(path)[1]
-    left_out[f'of {ending}' if ending else 'without an ending'] += 1
+    """Count a file by its extension, see :func:`with_extension`."""
+    extension = os.path.splitext(path)[1]
+    left_out[f'of {extension}' if extension else 'without an extension'] += 1
 
 
 def counted(left_out: Counter[str]) -> str:
-    """Write numbers of files: ``3 of .avif, 1 without an ending``."""
+    """Write numbers of files: ``3 of .avif, 1 without an extension``."""
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 
@@ -64,7 +64,7 @@ def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
     """Say what is left out of a folder.
 
     Args:
-        left_out (Counter[str]): See :func:`with_ending`, not empty.
+        left_out (Counter[str]): See :func:`with_extension`, not empty.
         remedy (str): What to do to take those files.
     """
     if any(kind.lower().endswith(HEIC) for kind in left_out):
