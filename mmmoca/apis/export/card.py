@@ -28,12 +28,12 @@ cls, avg = tokens[:, 0], tokens[:, 1:].mean(dim=1)""",
 import onnxruntime
 
 session = onnxruntime.InferenceSession('FOLDER/model.onnx')
-cls, avg, patches = session.run(None, dict(images=images.numpy()))""",
+cls, avg, patches = session.run(None, dict(images=images))""",
     'pytorch': """\
 import torch
 
 model = torch.export.load('FOLDER/model.pt2').module()
-cls, avg, patches = model(images)""",
+cls, avg, patches = model(torch.from_numpy(images))""",
     'mmmoca': """\
 import mmmoca
 
@@ -68,14 +68,13 @@ found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
 # The same without a library's help.
 _PREPARED_BY_HAND = """\
 import numpy as np
-import torch
 from PIL import Image, ImageOps
 
 upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
 photo = upright.convert('RGB')
 {resize}
-values = (np.asarray(photo, np.float32) - {mean}) / {std}
-images = torch.from_numpy(values.transpose(2, 0, 1)[None]).float()"""
+values = (np.asarray(photo) - {mean}) / {std}  # (H, W, 3)
+images = values.transpose(2, 0, 1)[None].astype(np.float32)"""
 _RESIZE_WHOLE = 'photo = photo.resize(({width}, {height}), {filter})'
 _RESIZE_AND_CROP = """\
 scale = {edge} / min(photo.size)
