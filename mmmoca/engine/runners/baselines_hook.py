@@ -145,7 +145,7 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
     if gain < margin:
         return (
             f'a change below {margin:g} points, too small to tell whether the '
-            'run has learned'
+            'run has learned (docs/method/health.md)'
         )
     if last < baselines.get('raw_pixels', last):
         return 'the run has learned, but raw pixels agree more'
