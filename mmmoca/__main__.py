@@ -12,7 +12,7 @@ from .version import __version__
 COMMANDS = dict(
     configs=(['configs'], 'list the configs; print one with what it inherits'),
     look=(['look'], 'show what images, masks and boxes are'),
-    check=(['train', '--check'], 'say what a training would be'),
+    check=(['train', '--check'], 'say what a run would be'),
     pretrain=(['train'], 'train by a config'),
     train=(['train'], 'the same: linear probes and other tasks, too'),
     test=(['test'], 'test a checkpoint by a config'),

@@ -80,7 +80,7 @@ def default_folder(data: str | None) -> Path:
 def textures_run(args: argparse.Namespace) -> dict:
     """Draw the textures unless they are there; the settings of their run.
 
-    The set's own seed is fixed: ``--seed`` means the training.
+    The set's own seed is fixed: ``--seed`` is that of training.
 
     Args:
         args (argparse.Namespace): The arguments.

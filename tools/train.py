@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train, or say what the training would be.
+    """Train, or say what the run would be.
 
     Args:
         args (argparse.Namespace): The command line.
@@ -82,7 +82,7 @@ def check(cfg: 'Config') -> None:
 
 
 def main() -> None:
-    """Run the training."""
+    """Train a model."""
     run_program(build_parser(), train)
 
 

@@ -66,7 +66,7 @@ def untrain(encoder: Encoder, seed: int = 0) -> None:
         init_encoder(vit)
     if getattr(vit, 'rotary_periods', None) is None:
         positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
-        vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # none of [CLS]
+        vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # 0 for [CLS]
 
 
 def evaluate(
@@ -96,7 +96,7 @@ def evaluate(
         preset (Preset, optional): The features and settings to use; the
             encoder's if not given.
         protocols (Sequence[str]): Names of those to run.
-        shots (Sequence[int]): Images a class of low-shot sets.
+        shots (Sequence[int]): Images per class in low-shot sets.
         percent (Sequence[float]): Percentages of each class for low-shot sets.
         sets (int): Low-shot draws for each number and percentage, as in
             make_subset.py.
@@ -278,7 +278,7 @@ def _pick(
 
 
 def _unit(feats: Tensor) -> Tensor:
-    """L2-normalise the rows, where they are searched fastest."""
+    """L2-normalise the rows, on the device that searches them fastest."""
     return F.normalize(feats.to(get_device()))
 
 
@@ -342,7 +342,7 @@ def _subsets(
     sets: int,
     seed: int,
 ) -> dict[str, list[list[int]]]:
-    """Return the training rows of each set, by what is drawn."""
+    """Return the training rows of each set, by the subset's name."""
     images = images_by_class(dataset)
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent

@@ -48,7 +48,7 @@ def embed_to_file(
     have a digest of what they are made from. A part is always computed in the
     same batches, so that the result does not depend on stops or on the number
     of processes. A part or file that is damaged is made anew. Called by all
-    ranks together, which share the parts.
+    ranks together, which divide the parts among them.
 
     Args:
         encoder (Encoder): An encoder of :func:`mmmoca.load`.
@@ -230,7 +230,7 @@ def _lines(names: Sequence[str]) -> bytes:
 
 
 def _accept(record: dict, skip_unreadable: bool) -> dict:
-    """Return the record, unless images are missing that must not be."""
+    """Return the record; raise if images are missing and must not be."""
     unreadable = record['unreadable']
     if unreadable and not skip_unreadable:
         raise OSError(

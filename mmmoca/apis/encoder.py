@@ -136,12 +136,12 @@ class Encoder(BaseModel):
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
                 'patches', and before the final norm 'raw_cls' and 'raw_avg'.
             num_workers (int, optional): Processes that read files; by
-                default as many as this process may use cores, up to 8. A
-                daemonic process, as of a pool, reads them itself.
+                default one for each core that this process may use, up to 8.
+                A daemonic process, such as a pool's, reads them itself.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
             progress (bool): Show a progress bar.
-            skip_unreadable (bool): Give NaN for an image that cannot be
-                read, and log their number, instead of an error.
+            skip_unreadable (bool): Give NaN for images that cannot be
+                read, and log their number, instead of raising an error.
 
         Returns:
             Embeddings: On the CPU, None for what was not asked for. They are
@@ -223,7 +223,7 @@ class Encoder(BaseModel):
         if not (of_bytes and images.numel()):
             return
         ends = torch.stack([-normalise.mean, 255 - normalise.mean])
-        # Random numbers and resized images go beyond these, but less far.
+        # Random numbers and resized images exceed these, but not fivefold.
         limit = 5 * (ends / normalise.std).abs().max().item()
         low, high = (end.item() for end in images.detach().aminmax())
         advice = 'give images in memory as arrays, uint8, (H, W, 3)'

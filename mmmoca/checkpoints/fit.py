@@ -29,7 +29,7 @@ from .normal_form import (
 from .record import record_of
 
 TEACHER_CLS = 'teacher.cls_token'  # of a model of pretraining
-# After the last layer. A classifier's is in the place of the encoder's.
+# After the last layer. A classifier's replaces the encoder's.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -167,8 +167,8 @@ def _other_use(own: Mapping[str, Tensor]) -> str:
     """Return what a file that does not fit a model can be used for."""
     if TEACHER_CLS in own:
         return (
-            'start a pretraining from it by --init FILE, or test its encoder '
-            'by a config of k-NN, such as knn_vit-b16_in1k'
+            'pretrain from it by --init FILE, or test its encoder with a '
+            'k-NN config, such as knn_vit-b16_in1k'
         )
     return (
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
@@ -229,7 +229,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers or rotary positions that only one of both has."""
+    """Refuse registers or rotary positions that only one of them has."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))

@@ -21,7 +21,7 @@ LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
     'ffn.gamma2.weight': 'ffn.layers.1',
 }
-# Parts that :class:`~mmmoca.models.MOCAViT` has and a plain ViT has not.
+# Parts that :class:`~mmmoca.models.MOCAViT` has and a plain ViT lacks.
 TOKEN_PARTS = {'register_tokens', 'rotary_periods'}
 _LAYER = re.compile(r'layers\.(\d+)\.')
 _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
@@ -188,7 +188,7 @@ def _with_joint_qkv(
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
         queries, keys, _ = names
         if match[3] == '.bias' and queries in state:
-            # DINOv3's and EVA's keys have no bias: it would change no score.
+            # DINOv3's and EVA's keys have no bias: it changes no softmax.
             state.setdefault(keys, zeros_like(state[queries]))
         if not state.keys() >= set(names):
             raise CheckpointError(
@@ -214,8 +214,8 @@ def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _is_rotary(state_dict: Mapping[str, Tensor], is_ours: bool) -> bool:
     """Return whether positions are rotary ones, also of files without periods.
 
-    timm and transformers do not save the periods. An encoder with registers
-    and LayerScale, or one of ours, without added positions is DINOv3's.
+    timm and transformers do not save the periods. Without added positions,
+    an encoder with registers and LayerScale, or one of ours, is DINOv3's.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     dinov3 = is_ours or state_dict.keys() >= scaled

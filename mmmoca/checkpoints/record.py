@@ -178,7 +178,7 @@ def images_record(
 
     Returns:
         dict: ``pipeline``, the transforms of its evaluation that load, resize
-        and crop, the loader alone if they resize in another way;
+        and crop, or only the loader if their resizing is not a known one;
         ``mean``, ``std``, ``channel_order`` and ``source``, see
         :class:`Preprocessing`. What the config does not say is left out.
     """

@@ -121,7 +121,7 @@ class LoadBands(LoadImage):
         """Take images of all kinds."""
 
     def check(self, img: np.ndarray, header: Header, name: str) -> np.ndarray:
-        """Check an image that is decoded, and bring it into its form.
+        """Check a decoded image, and give it its final type.
 
         Args:
             img (np.ndarray): Image of any shape and depth.

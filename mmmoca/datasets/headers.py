@@ -68,7 +68,7 @@ class Header(NamedTuple):
         whole (bool): Whether the file ends as its format ends.
         odd_exif (bool): Whether there is EXIF that cannot be read.
         scaled (bool): Whether Pillow has to scale its numbers to 8 or 16
-            bits: a PGM or PPM with another white, a BMP of 15 or 16 bits.
+            bits: a PGM or PPM with another maximum, a BMP of 15 or 16 bits.
     """
 
     format: str
@@ -194,7 +194,7 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """Describe an array; channels are the shorter of both outer axes."""
+    """Describe an array; channels are the shorter of first and last axis."""
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
@@ -338,7 +338,7 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
                 at = entry + 4 + struct.calcsize(f'={word}')
                 if struct.calcsize(f'={form}') > struct.calcsize(f'={word}'):
                     (at,) = read(word, at)
-                with suppress(struct.error):  # as one of a lost thumbnail
+                with suppress(struct.error):  # such as a lost thumbnail's
                     tags[tag] = read(form, at)
         yield tags
         (place,) = read(word, place + count * width)

@@ -44,8 +44,9 @@ class ImageSet(CustomDataset):
 
     Raises:
         FileNotFoundError: At build time, if there is no image.
-        OSError: At build time, if the pipeline's loader can read none of some
-            images; later, in ``test_mode``, for an image that it cannot read.
+        OSError: At build time, if the pipeline's loader can read none of the
+            images tried; later, in ``test_mode``, for an image that it cannot
+            read.
         ValueError: At build time, for an image without a label, or if the
             images have 16 bits a channel and the pipeline's loader reads 8.
     """
@@ -126,7 +127,7 @@ class ImageSet(CustomDataset):
         return part
 
     def _check_readable(self) -> None:
-        """Raise unless one of some images, spread evenly, can be used."""
+        """Try some images, evenly spaced; raise if none can be used."""
         problem = None
         for _, problem in tried_images(self):
             if problem is None:
@@ -174,11 +175,11 @@ class _Infos(Sequence):
 
 
 def judge_images(dataset: Sized) -> None:
-    """Let a set of any package judge each image where it is decoded.
+    """Let a set of any package check each image as it is decoded.
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
-    black: ours takes its place. Images are tried until one can be used, which
-    tells LoadBands the bits that each worker expects.
+    black: ours takes its place. Images are tried until one can be used: its
+    bits are those that LoadBands expects in every worker.
 
     Args:
         dataset (Sized): The set, or a wrapper of sets, changed in place.

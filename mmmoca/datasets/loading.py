@@ -20,7 +20,7 @@ from .headers import Header, Source, read_header
 TURNING = ('color', 'grayscale')  # turned as EXIF says
 COLOR_TYPES = (*TURNING, *(f'{kind}_ignore_orientation' for kind in TURNING))
 BACKENDS = ('cv2', 'pillow')
-# OpenCV may read what Pillow does not, such as AVIF beside an older one.
+# OpenCV may read what Pillow does not, such as AVIF if Pillow is old.
 _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
@@ -53,14 +53,15 @@ class LoadImage(LoadImageFromFile):
         to_float32 (bool): Give float32 instead of uint8, with the same values.
         reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
             size as long as its shorter side keeps this many pixels. None
-            always decodes the full size. For views of n pixels cut from at
-            least a part a of the area at a ratio of 3/4 or more, ``n / (0.75 *
-            a)**0.5`` loses nothing: no crop gets smaller than its view. For
-            224 and 0.2 that is 579, which spares work from 1158 pixels on.
+            always decodes the full size. For views of n pixels, from crops
+            of at least the share ``a`` of the area and a ratio of 3/4 or more,
+            ``n / (0.75 * a)**0.5`` loses nothing: no crop gets smaller than
+            its view. For 224 and 0.2 that is 579, which spares work from 1158
+            pixels on.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images in a
-            process, up to three standard deviations of chance. It is checked
+            process, plus three standard deviations for chance. It is checked
             from the 50th image on. Defaults to 0.2.
         cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
             which the upper 8 are taken. By default such a file counts as
@@ -187,7 +188,7 @@ class LoadImage(LoadImageFromFile):
             says of itself.
 
         Raises:
-            OSError: If it cannot be decoded, or has other bits.
+            OSError: If it cannot be decoded, or has another bit depth.
             TypeError: If an image in memory is of another kind.
         """
         if isinstance(source, bytes) and not source:
@@ -210,7 +211,7 @@ class LoadImage(LoadImageFromFile):
         return self.check(img, header, name), header
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
-        """Refuse an image that is of another kind, by what it says.
+        """Refuse an image of another kind, going by its header.
 
         Args:
             source (bytes | Image.Image | np.ndarray): See :meth:`load`.
@@ -246,7 +247,7 @@ class LoadImage(LoadImageFromFile):
             raise _too_deep(name, f'of {header.bits} bits ({header.mode})')
 
     def check(self, img: np.ndarray, header: Header, name: str) -> np.ndarray:
-        """Check an image that is decoded, and bring it into its form.
+        """Check a decoded image, and give it its final type.
 
         Args:
             img (np.ndarray): The image as decoded.
@@ -275,7 +276,7 @@ class LoadImage(LoadImageFromFile):
             self._skip(path, error)
             return None
         if not header.whole:
-            text = f'{printable(path)} is cut short. What is there is taken'
+            text = f'{printable(path)} is cut short. The rest of it is used'
             self._say_once('cut short', path, text)
         shape = img.shape[:2]
         problem = size_problem(path, shape, results)

@@ -45,7 +45,7 @@ def read_run(
         options (dict | Sequence[str]): Settings of its template and whole
             keys, which win; or the texts ``KEY=VALUE`` of a command line.
         stages (Sequence[str]): What will be run, of 'train', 'val' and
-            'test': its files are looked for. A training without 'val', or
+            'test': its files are looked for. A run without 'val', or
             with ``val_cfg=None``, has no validation. Without stages the
             config is only read.
         work_dir (str, optional): Where the run writes. Defaults to the
@@ -164,7 +164,7 @@ def _choose_start(
     init: str | os.PathLike | None,
     resume: str | os.PathLike | None,
 ) -> None:
-    """Write what a training starts from, or goes on from."""
+    """Write what a run starts from, or continues."""
     start = cfg.get('load_from')
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
@@ -185,7 +185,7 @@ def _choose_start(
 
 
 def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
-    """Write the precision of a training, and whether its rate is scaled."""
+    """Write the precision of training, and whether its rate is scaled."""
     if auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Describe a run before it starts, from its config and three real steps."""
+"""Describe a run before it starts, from its config and some real steps."""
 
 import copy
 import sys
@@ -81,7 +81,7 @@ class _RehearsalHook(Hook):
         """Validate a batch, and compute the metrics of its images.
 
         What they refuse would end the run after its first epoch. Loops of
-        frozen protocols are left out, which embed a whole bank first.
+        frozen protocols, which embed a whole bank first, are left out.
         """
         loop = runner.val_loop
         if not isinstance(loop, ValLoop):
@@ -96,7 +96,7 @@ class _RehearsalHook(Hook):
 
 
 def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
-    """Count the images of a config and take three steps. Nothing is kept.
+    """Count the images of a config and take some steps. Nothing is kept.
 
     A batch of its validation is evaluated, too.
 
@@ -158,8 +158,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     small = run.steps < SHORT and run.batch > BEST_BATCH
     if cfg.get('settings') == 'own_images' and small:
         report['a smaller batch'] = (
-            f'{BEST_BATCH} images a step taught a small ViT most in the same '
-            'minutes (docs/benchmarks/own_images.md)'
+            f'{BEST_BATCH} images a step gave a small ViT the best features '
+            'in the same time (docs/benchmarks/own_images.md)'
         )
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
@@ -172,7 +172,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     if codebook is not None:
         words = len(codebook.words)
         turns = run.steps * codebook.num_new_words / words
-        report['codebook'] = f'{words} words, {turns:.3g} times renewed'
+        report['codebook'] = f'{words} words, renewed {turns:.3g} times'
         if turns < 1:
             report['codebook'] += ': some stay noise, lower num_words'
     report |= {key: f'{value:g}' for key, value in numbers.items()}
@@ -190,7 +190,7 @@ def _described(mask: Mask) -> str:
 
 
 def _without_gradient(runner: Runner) -> dict[str, str]:
-    """Name the parameters that no step has moved, which may be meant."""
+    """Name the parameters that no step has changed, perhaps on purpose."""
     # An optimiser gets a state of a parameter with its first gradient.
     states = runner.optim_wrapper.optimizer.state
     still = [
@@ -221,7 +221,7 @@ def _rates(groups: list[dict]) -> dict[str, str]:
     """Return the peaks of the rates, of prototypes and of other groups."""
     rates: dict[str, set[float]] = {}
     for group in groups:
-        # One of 0 is of parameters that `custom_keys` freezes.
+        # A rate of 0 is that of parameters frozen by `custom_keys`.
         own = 'lr' in group.get('constant', ()) and group['lr']
         name = 'learning rate of prototypes' if own else 'learning rate'
         rates.setdefault(name, set()).add(group.get('initial_lr', group['lr']))

@@ -231,7 +231,7 @@ def count_iterations(cfg: Config, images: int) -> int:
     if (iterations := cfg.train_cfg.get('max_iters')) is not None:
         return iterations
     loader, processes = cfg.train_dataloader, started_processes(cfg)
-    # Other samplers round up, so that all processes have as many.
+    # Other samplers round up, so that all processes have equally many.
     rounds_down = (loader.get('sampler') or {}).get('drop_last')
     share = images // processes if rounds_down else -(-images // processes)
     size = loader.batch_size

@@ -25,7 +25,7 @@ _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
 )
-# Settings that a training depends on. Some of their parts are left out:
+# Settings that training depends on. Some of their parts are left out:
 # `check_optimizer` compares rates, validations change nothing, and other
 # checks compare the size of a batch and the images themselves.
 _TRAINS = re.compile(
@@ -35,7 +35,7 @@ _TRAINS = re.compile(
     rf'\b(?!\.(optimizer|paramwise_cfg|{_SPEED})\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
-# Settings that the numbers of a validation depend on.
+# Settings that the numbers of validation depend on.
 _MEASURES = re.compile(
     r'(val_cfg|val_evaluator|(val_dataloader|views)\.dataset.*\bpipeline)\b'
     rf'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.({_SPEED}|baselines|fp16'
@@ -44,7 +44,7 @@ _MEASURES = re.compile(
 
 
 def training_settings(cfg: Config) -> dict[str, str]:
-    """Return what a training depends on in its config.
+    """Return what training depends on in its config.
 
     Args:
         cfg (Config): The config of a run.
@@ -59,7 +59,7 @@ def validation_digest(runner: Runner) -> str:
     """Compute a digest of what the numbers of a validation depend on.
 
     Args:
-        runner (Runner): A training with a validation.
+        runner (Runner): A training run with a validation.
 
     Returns:
         str: The SHA-256 of its settings, and of the number of its images and
@@ -145,7 +145,7 @@ def warn_of_changes(runner: Runner, old: object) -> None:
 
 
 def paired_parts(runner: Runner) -> dict[str, str]:
-    """Return what MMEngine and PyTorch pair with a checkpoint by its place.
+    """Return what MMEngine and PyTorch restore by position.
 
     Args:
         runner (Runner): A run.
@@ -181,7 +181,7 @@ def check_pairs(runner: Runner, meta: dict) -> None:
             an older version has written it.
 
     Raises:
-        ValueError: If schedules or groups of parameters are others.
+        ValueError: If schedules or groups of parameters differ.
     """
     parts = paired_parts(runner)
     schedules = meta.get('schedules', parts['schedules'])
@@ -228,7 +228,7 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            # In shards it stands behind a scheme.
+            # In shards the root stands behind a scheme.
             name = str(info.get('img_path')).replace(f'{root}/', '/', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))

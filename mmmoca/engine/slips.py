@@ -24,7 +24,7 @@ from .settings import settings_of
 
 
 def likely_slips(cfg: Config) -> list[str]:
-    """List what is probably a slip in the config of a training.
+    """List what is probably a slip in the config of a training run.
 
     These are a learning rate for another batch, the momentum of MMEngine's
     averages in the place of the paper's, images that are made smaller than

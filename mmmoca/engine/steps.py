@@ -89,7 +89,7 @@ def skipped(runner: Runner) -> Tensor | None:
     """Return whether the loss scaler skipped the last optimiser step.
 
     Args:
-        runner (Runner): The runner of the training.
+        runner (Runner): The runner of the training run.
 
     Returns:
         Tensor | None: 1 if it did, else 0, (), on the device, so that the

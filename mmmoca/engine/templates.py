@@ -49,7 +49,7 @@ def own_images(
     flip: float | None = None,
     solarize: float | None = None,
 ) -> None:
-    """Set up a pretraining on one's own images.
+    """Set up pretraining on one's own images.
 
     Args:
         cfg (Config): Changed in place.
@@ -58,9 +58,9 @@ def own_images(
             ``val/<class>/``, for k-NN.
         epochs (int, optional): Passes over the images.
         batch_size (int, optional): Batch size of each process.
-        img_size (int, optional): Side of a view, in pixels. The border of the
-            bag, the size that images are decoded to, and what is resized
-            before a central crop follow.
+        img_size (int, optional): Side of a view, in pixels. The bag's border,
+            the size that images are decoded to, and the resizing before a
+            central crop follow from it.
         jitter (float, optional): Probability that the colours of a view
             change.
         grey (float, optional): Probability that it becomes grey.
@@ -107,7 +107,7 @@ def own_classes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up a classification of one's own classes.
+    """Set up classification by one's own classes.
 
     Args:
         cfg (Config): Changed in place.
@@ -152,15 +152,15 @@ def own_masks(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up a segmentation of one's own masks.
+    """Set up segmentation by one's own masks.
 
     Args:
         cfg (Config): Changed in place.
         data_root (str, optional): Folder of ``images`` and ``masks``.
         classes (Names, optional): In the order of their indices.
         crop_size (Size, optional): Multiples of the patch, in pixels.
-        scale (Size, optional): What images are resized to first: the longer
-            side at most, the shorter.
+        scale (Size, optional): What images are resized to first: limits of the
+            longer and the shorter side, or one number for both.
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
@@ -197,7 +197,7 @@ def masks_in_context(
     bank_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up an in-context segmentation of one's own masks.
+    """Set up in-context segmentation by one's own masks.
 
     Args:
         cfg (Config): Changed in place.
@@ -232,15 +232,15 @@ def own_boxes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up a detection of one's own objects, in COCO's format.
+    """Set up detection of one's own objects, in COCO's format.
 
     Args:
         cfg (Config): Changed in place.
         data_root (str, optional): Folder of ``annotations``, ``train`` and
             ``val``.
         classes (Names, optional): Categories of the file, in its order.
-        img_size (Size, optional): The longer side at most and the shorter,
-            in pixels, or one number for both.
+        img_size (Size, optional): Limits of the longer and the shorter
+            side, in pixels, or one number for both.
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
@@ -346,7 +346,7 @@ def _write_views(cfg: Config, img_size: int) -> None:
 def _write_size(
     cfg: Config, sets: Sequence[ConfigDict], img_size: int
 ) -> None:
-    """Write the size of images; mmpretrain's ViT would cut what is left."""
+    """Write the size of images; refuse what is no multiple of the patch."""
     patch = cfg.model.backbone.get('patch_size', 16)
     if any(img_size % side for side in to_2tuple(patch)):
         raise ValueError(
@@ -399,7 +399,7 @@ def _write_arch(cfg: Config, arch: Arch) -> dict[str, int]:
 
 
 def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
-    """Return layers, from 0, at the same shares of another depth.
+    """Return layers, from 0, at the same relative depths of another ViT.
 
     They are distinct if there are as many layers.
     """
@@ -419,7 +419,7 @@ def _write_channels(part: ConfigDict, width: int) -> None:
 
 
 def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
-    """Let a pipeline give squares of a side, in pixels."""
+    """Make a pipeline give squares of ``size`` pixels."""
     steps = {short_name(step): step for step in pipeline}
     crop = steps.get('CenterCrop', {}).get('crop_size', 224)
     for name, step in steps.items():

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A training from its config to its end, for ``tools`` and for Python."""
+"""A training run from its config to its end, for ``tools`` and for Python."""
 
 import logging
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ from .slips import likely_slips
 
 
 def run(cfg: Config, progress: bool = False) -> Runner:
-    """Run a training, the only one that writes to its folder.
+    """Train a model, in the only run that writes to its folder.
 
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned.
@@ -38,7 +38,7 @@ def run(cfg: Config, progress: bool = False) -> Runner:
             which goes to its file anyway. Defaults to False.
 
     Returns:
-        Runner: The runner after the training.
+        Runner: The runner after training.
 
     Raises:
         Exception: Any error of building the run or of running it.

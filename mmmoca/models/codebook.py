@@ -17,7 +17,7 @@ class CodebookUpdate(NamedTuple):
 
     Attributes:
         candidates (Tensor): See :meth:`RandomTokenSampler.draw`.
-        msd (Tensor): Mean similarity difference of view 1 and view 2, (2, ).
+        msd (Tensor): MSD of each view, its mean similarity difference, (2, ).
         batch_size (int): B, images of the (micro-)batch on this process.
         token_mean (Tensor, optional): Mean teacher token of each position,
             (L, D), float32, if the codebook has ``centre``.

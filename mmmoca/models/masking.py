@@ -182,7 +182,7 @@ class MaskingPlan:
 
 
 def _as_list(ratios: Sequence[float] | float) -> list[float]:
-    """Return the ratios of all rounds. A number is that of a single one."""
+    """Return the ratios of all rounds. A number means a single round."""
     return [ratios] if isinstance(ratios, int | float) else [*ratios]
 
 

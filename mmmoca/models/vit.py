@@ -182,7 +182,7 @@ class MOCAViT(VisionTransformer):
         """Encode several sets of visible patches in one pass.
 
         The tokens of all rounds stand side by side. Linear layers and norms
-        compute them at once; attention mixes tokens only within a round. The
+        process them together; attention mixes tokens only within a round. The
         results are those of :meth:`encode` for each round. Drop path skips a
         layer for an image in all rounds at once.
 

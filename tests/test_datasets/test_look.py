@@ -106,7 +106,7 @@ def test_what_stands_out_is_said_once(photos, tmp_path):
         ('unreadable', 2),
         ('transparency', 2),
         ('smaller than crops of 50', 1),
-        ('among those of the training', 1),
+        ('images are also in the training set', 1),
         ('data_preprocessor', 2),
         ('the class c', 2),
         ('EXIF', 0),  # which is taken as it is meant

@@ -290,7 +290,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert report['learning rate'] == '0.000106'
     assert 'a smaller batch' not in report  # 16 are few
     assert report['learning rate of prototypes'] == '0.0001'
-    assert report['codebook'] == '64 words, 3.5 times renewed'
+    assert report['codebook'] == '64 words, renewed 3.5 times'
     # Of 196 patches, 55 % and 75 % are masked.
     numbers = re.findall(r'\d+', report['masks'])
     assert numbers == ['88', '39', '49', '39']

@@ -136,7 +136,7 @@ def _train(
         print('The sweep was stopped: the same command goes on.')
         sys.exit(os.EX_TEMPFAIL)
     if status not in (0, os.EX_DATAERR):
-        raise ValueError(f'the training in {folder} failed, see above')
+        raise ValueError(f'the run in {folder} failed, see above')
     return status == 0
 
 

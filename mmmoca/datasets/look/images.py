@@ -29,7 +29,7 @@ SECONDS = 3.0  # of looking at headers, on a slow disk
 PIXELS = 200  # images that are decoded
 LONG = 8  # times as long as wide
 NAMED = 5  # unreadable images of a set
-LABELS = 32  # masks have numbers of classes below it, or 255
+LABELS = 32  # class numbers in masks are below it, or 255
 MOST_LABELS = 200_000  # that are counted within a second
 _UNCLEAR = 'turned by EXIF, in a file of objects'
 # How images that stand out are loaded, by phrases of headers.
@@ -235,9 +235,9 @@ class ImageFacts:
             lines.append(f'{self._share(phrase, number)} {phrase}{more}')
         if self.like_masks > 0.1 * self.decoded:
             lines.append(
-                f'{self.like_masks} of {self.decoded} decoded images have no '
-                f'value from {LABELS} to 254, as masks have: name the folder '
-                'of the images alone'
+                f'{self.like_masks} of {self.decoded} decoded images look '
+                f'like masks, with no value from {LABELS} to 254: name the '
+                'folder of the images alone'
             )
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
@@ -336,7 +336,7 @@ def _crops(steps: list) -> Iterator[int]:
 
 
 def _skips(part: Any) -> bool:
-    """Return whether a training with this set skips damaged images."""
+    """Return whether training on this set skips damaged images."""
     load = loader_of(part)
     return getattr(load, 'skip_unreadable', load.ignore_empty)
 
@@ -408,19 +408,17 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
     for role, facts in sets.items():
         if role not in ('val', 'test'):
             continue
-        known = {'the training': 'train', 'the bank': f'{role} bank'}
+        known = {'the training set': 'train', 'the bank': f'{role} bank'}
         for name, other in known.items():
             if (others := sets.get(other)) is None:
                 continue
             if shared := len(facts.seen.keys() & others.seen.keys()):
-                lines.append(
-                    f'{role}: {shared} images are among those of {name}, too'
-                )
+                lines.append(f'{role}: {shared} images are also in {name}')
             missing = sorted(facts.labels.keys() - others.labels.keys())
             if others.labels and missing:
                 labels = listed(facts.labels[label] for label in missing)
                 lines.append(
-                    f'{role}: no image of {name} is of the class {labels}'
+                    f'{role}: no image of {name} has the class {labels}'
                 )
     return lines
 
@@ -447,7 +445,7 @@ def _unlike(
             continue
         shift = np.abs(facts.mean - mean) / std
         ratio = facts.std / std
-        # Photographs have half of the std 0.5 of timm's ViTs.
+        # Photographs have about half the std of 0.5 that timm's ViTs take.
         if shift.max() > 1 or not 0.4 < ratio.mean() < 2.5:
             found = _numbers('', facts.mean, facts.std).items()
             lines.append(

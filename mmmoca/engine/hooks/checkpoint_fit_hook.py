@@ -65,7 +65,7 @@ class CheckpointFitHook(Hook):
       the config has others.)
 
     Args:
-        needs_checkpoint (bool): Whether to refuse a training that starts
+        needs_checkpoint (bool): Whether to refuse a run that starts
             from random weights. Defaults to False.
 
     Attributes:
@@ -95,7 +95,7 @@ class CheckpointFitHook(Hook):
         elif address:
             # MMEngine's own reader would run code of the file.
             set_load_address(runner, guarded(address))
-        # Without a training MMEngine initialises nothing.
+        # Without training, MMEngine initialises nothing.
         inits = check_pretrained_inits(model) if training else []
         for report, record in inits:
             runner.logger.info(report)

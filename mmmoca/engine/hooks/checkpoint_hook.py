@@ -101,7 +101,7 @@ class AtomicCheckpointHook(CheckpointHook):
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
         ValueError: If ``out_dir`` is given; at the first validation, if it
-            has not the metric of ``save_best``.
+            lacks the metric of ``save_best``.
     """
 
     _default_greater_keys = (
@@ -139,7 +139,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 stop_resuming(runner)
 
     def take_older(self, runner: Runner) -> bool:
-        """Let a run load the checkpoint before one that cannot be resumed.
+        """Let a run load an older checkpoint than one it cannot resume.
 
         All processes call this.
 
@@ -214,8 +214,8 @@ class AtomicCheckpointHook(CheckpointHook):
             if isinstance(parts, list):  # of `plain`
                 parts = [part.cpu().numpy() for part in parts]
                 scalars[name] = HistoryBuffer(*parts)
-        # Every key counts as resumed: MMEngine would stop the run at the next
-        # write of another one.
+        # Mark every key as resumed: MMEngine would fail at the next write of
+        # one that is not.
         kept = [*scalars, *hub['runtime_info']]
         hub['resumed_keys'] = dict.fromkeys(kept, True)
 
@@ -230,17 +230,17 @@ class AtomicCheckpointHook(CheckpointHook):
             elif key == 'keep_ckpt_ids':
                 hub.update_info(key, [int(step) for step in value])
         super().before_train(runner)
-        # None would keep MMEngine from writing a checkpoint with the first
-        # best one, which alone cannot be resumed.
+        # With None, MMEngine would write the first best checkpoint alone, and
+        # a best checkpoint cannot be resumed.
         self.last_ckpt = ''
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict | None = None
     ) -> None:
-        """Keep the best checkpoint. MMEngine names no metric that is missing.
+        """Keep the best checkpoint, or name its metric if that is missing.
 
         Raises:
-            ValueError: If the validation has not the metric of ``save_best``.
+            ValueError: If the validation lacks the metric of ``save_best``.
         """
         unknown = {*(self.save_best or ())} - {'auto', *(metrics or ())}
         if metrics and unknown:

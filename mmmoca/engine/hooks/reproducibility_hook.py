@@ -42,7 +42,7 @@ class ReproducibilityHook(Hook):
     so do the batches of a sampler that groups images.
 
     The seed of a resumed run is that of its checkpoint. A warning names the
-    settings of the training that differ from those that it was saved with.
+    settings of training that differ from those that it was saved with.
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At

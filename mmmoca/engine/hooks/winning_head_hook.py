@@ -45,7 +45,7 @@ class WinningHeadHook(Hook):
         """Write the best classifier if it is better than all before.
 
         Args:
-            runner (Runner): The runner of the training.
+            runner (Runner): The runner of the training run.
             metrics (dict[str, float]): Metrics of the validation, with those
                 of ``LinearProbeAccuracy``.
         """

@@ -36,7 +36,7 @@ class NeighbourAgreementValLoop(FeatureLoop):
             :func:`~mmmoca.engine.views.views_loader` does.
         k (int): Number of neighbours, at most a tenth of the images.
             Defaults to 10.
-        baselines (bool): Whether a training also measures, before its first
+        baselines (bool): Whether training also measures, before its first
             step, the encoder that it starts from and raw pixels, and says at
             its end what it has gained. Defaults to False.
         **kwargs: See :class:`FeatureLoop`.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compares the encoder of a training with what it started from."""
+"""Compares the encoder of a run with what it started from."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ _NAMES = 'start', 'untrained', 'raw_pixels'
 
 
 class Judgement(NamedTuple):
-    """A metric that tells what a training has gained.
+    """A metric that tells what a run has gained.
 
     Attributes:
         metric (str): Its name.
@@ -34,7 +34,7 @@ class Judgement(NamedTuple):
 
 
 class BaselinesHook(Hook):
-    """Measures what a training starts from, and says what it has gained.
+    """Measures what a run starts from, and says what it has gained.
 
     A resumed run has the numbers from the message hub of its checkpoint. With
     other settings of the validation, such as other views, they would be of

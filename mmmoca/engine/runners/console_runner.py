@@ -98,9 +98,9 @@ class ConsoleRunner(Runner):
             self.register_hook(LookHook(**options))
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """Call the hooks; write the config of a training that none refused.
+        """Call the hooks; write the config of a run that none refused.
 
-        A test in the folder of a training leaves its config as it is. The
+        A test in the folder of a training run leaves its config as it is. The
         folder of each log has the config of its run.
 
         In a resumed epoch MMEngine counts batches from 0, and so would write

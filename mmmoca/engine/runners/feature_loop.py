@@ -54,7 +54,7 @@ class FeatureLoop(TestLoop):
             :meth:`build_labelled`.
         metric_names (Sequence[str] | None): Names of all its metrics; None if
             it cannot know them, with an evaluator of another package.
-        judgements (Sequence[Judgement]): Metrics that tell what a training
+        judgements (Sequence[Judgement]): Metrics that tell what training
             has gained, for :class:`.BaselinesHook`.
 
     Raises:
@@ -185,7 +185,7 @@ class FeatureLoop(TestLoop):
         role: str,
         encode: Callable[[Tensor], Tensor] | None = None,
     ) -> FeatureShard:
-        """Extract features of labelled images, of this rank's share of them.
+        """Extract the features of this rank's share of a loader's images.
 
         The features are written into one tensor made at the start, so that a
         large set needs its memory once. All ranks call this together.

@@ -28,7 +28,7 @@ from .feature_loop import FeatureLoop
 
 @LOOPS.register_module()
 class KNNValLoop(FeatureLoop):
-    """Validation by weighted k-NN, during a training or alone.
+    """Validation by weighted k-NN, during training or alone.
 
     The loop L2-normalises the features of the bank and of its own images, the
     queries. The k bank images of highest cosine similarity vote for their
@@ -46,14 +46,14 @@ class KNNValLoop(FeatureLoop):
         k (int or Sequence[int]): Numbers of neighbours. In a smaller bank
             all images vote. Defaults to (10, 20).
         temperature (float or Sequence[float]): T. Defaults to 0.07.
-        baselines (bool): Whether a training also measures, before its first
+        baselines (bool): Whether training also measures, before its first
             step, the encoder that it starts from and raw pixels (up to 6912
             numbers an image), by the last k and temperature. Each validation
             then logs ``knn/untrained_k20``, or ``knn/start_k20`` of weights
             that were loaded, and ``knn/raw_pixels_k20``. Defaults to False.
         agreement (dict, optional): Arguments of
             :class:`NeighbourAgreementValLoop` and of
-            :func:`~mmmoca.engine.views.views_loader`: a training also
+            :func:`~mmmoca.engine.views.views_loader`: training also
             measures the agreement of neighbours among its own images.
             Defaults to None.
         **kwargs: See :class:`FeatureLoop`.

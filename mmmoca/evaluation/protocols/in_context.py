@@ -63,8 +63,8 @@ def choose_patches(
 ) -> Tensor:
     """Draw patches of an image, those of its rare classes preferably.
 
-    A patch is scored by the number of the image's patches that have one of
-    its classes, times a number from U(0, 1). The lowest scores are taken.
+    For each class in a patch, the image's patches that have it are counted.
+    The score is the sum, times a number from U(0, 1). The lowest are taken.
 
     Args:
         shares (Tensor): Shares of the labels in each patch of an image,
@@ -148,8 +148,8 @@ class PatchBank:
         self.size = len(self._known)
         if not self.size:
             raise ValueError(
-                f'no pixel of the bank has a label below {num_classes}: see '
-                'to its masks and its classes'
+                f'no pixel of the bank has a label below {num_classes}: check '
+                'its masks and classes'
             )
 
     def missing(self) -> list[int]:
