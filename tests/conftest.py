@@ -5,11 +5,14 @@ They import PyTorch where they need it: the process that hands out the tests
 reads this file, too, and waits for nothing else.
 """
 
+import gc
 import os
 from collections import OrderedDict
 
 import pytest
 from hypothesis import settings
+
+gc.disable()  # until all is imported, see `spare_work`
 
 # The same few examples in each run; HYPOTHESIS_PROFILE=many looks for others.
 SETTINGS = dict(deadline=None, database=None)
@@ -43,6 +46,7 @@ def pytest_collection_finish(session):
         from .helpers.speed import spare_work
 
         spare_work()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope='module')

@@ -19,7 +19,12 @@ from .speed import spare_work
 # Importing OpenMMLab takes seconds: one process does it, and all others are
 # forked from that one, which never started a thread.
 multiprocessing.set_forkserver_preload(
-    ['mmpretrain.models', 'mmmoca.models', 'mmmoca.engine', 'mmmoca.datasets']
+    [
+        'mmmoca.import_mmpretrain',
+        'mmmoca.models',
+        'mmmoca.engine',
+        'mmmoca.datasets',
+    ]
 )
 
 
