@@ -130,12 +130,15 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
-    """Add --which, --source-grid and --img-size, which has its own help."""
+    """Add --which, --weights, --source-grid and --img-size, with its help."""
     which = 'which encoder, where the file has both (by default the teacher)'
     encoders = ['teacher', 'student']
     parser.add_argument(
         '--which', choices=encoders, default='teacher', help=which
     )
+    weights = 'which weights, of a file that also has averaged ones (EMA)'
+    kinds = ['raw', 'averaged']
+    parser.add_argument('--weights', choices=kinds, help=weights)
     pair = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
     grid = 'patch rows and columns of the source (as recorded, else square)'
     parser.add_argument('--source-grid', **pair, help=grid)
@@ -150,8 +153,6 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
-    weights = 'which weights, of a file that also has averaged ones (EMA)'
-    add('--weights', choices=['raw', 'averaged'], help=weights)
     channels = 'of each channel, if the checkpoint does not say it (ImageNet)'
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)

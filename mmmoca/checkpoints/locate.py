@@ -199,7 +199,10 @@ def choose_weights(
     if not beside:
         return sets[taken], None
     places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
-    line = f'its {taken} weights are taken; weights= chooses among {places}'
+    line = (
+        f'its {taken} weights are taken; `convert.py --weights`, or '
+        f'weights= in Python, chooses among {places}'
+    )
     return sets[taken], line
 
 

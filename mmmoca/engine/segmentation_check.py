@@ -14,7 +14,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 
-from mmmoca.config_parts import parts_of, stage_loaders
+from mmmoca.config_parts import parts_of, short_name, stage_loaders
 from mmmoca.datasets.file_extensions import counted
 from mmmoca.datasets.look.masks import (
     PATHS,
@@ -135,7 +135,7 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
-    """Refuse heads with another number of classes, and a softmax of one."""
+    """Refuse heads and losses that do not fit the classes."""
     found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
         for head in parts_of(model.get(name)):
@@ -145,14 +145,25 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
                 )
-            loss = head.get('loss_decode')
-            softmax = isinstance(loss, dict) and not loss.get('use_sigmoid')
-            if found == 1 and softmax and loss.type == 'CrossEntropyLoss':
-                raise ValueError(
-                    f'the data set {dataset.data_root} has one class, which '
-                    f'the softmax of model.{name} always finds: list what is '
-                    'around it as a class, too'
-                )
+            for loss in parts_of(head.get('loss_decode')):
+                _check_loss(f'model.{name}', loss, found, dataset.data_root)
+
+
+def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
+    """Refuse what the softmax cross-entropy of mmsegmentation cannot do."""
+    if short_name(loss) != 'CrossEntropyLoss' or loss.get('use_sigmoid'):
+        return
+    if classes == 1:
+        raise ValueError(
+            f'the data set {place} has one class, which the softmax of {name} '
+            'always finds: list what is around it as a class, too'
+        )
+    if loss.get('class_weight') and loss.get('avg_non_ignore'):
+        raise ValueError(
+            'mmsegmentation fails with class_weight and avg_non_ignore=True: '
+            f'write {name}.loss_decode.avg_non_ignore=False, with which it '
+            'averages over the labelled pixels, too'
+        )
 
 
 def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:

@@ -292,11 +292,17 @@ def _write_length(
     batch_size: int | None,
     steps: int | None = None,
 ) -> None:
+    """Write the length of training; a batch size, also of a test alone."""
     loop = cfg.get('train_cfg')
+    if not loop and (epochs or steps):
+        raise ValueError(
+            'this config does not train, so epochs and steps set nothing'
+        )
     if steps is not None and (epochs is not None or 'max_iters' not in loop):
         raise ValueError('give steps to a loop that counts them, else epochs')
     _write(loop, max_epochs=epochs, max_iters=steps)
-    _write(cfg.get('train_dataloader'), batch_size=batch_size)
+    for loader in stage_loaders(cfg, 'train' if loop else 'test').values():
+        _write(loader, batch_size=batch_size)
 
 
 def _views(cfg: Config) -> list[list[list[ConfigDict]]]:

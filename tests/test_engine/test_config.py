@@ -134,6 +134,16 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
 
 
+def test_a_batch_size_of_a_test_alone():
+    """That of the images, and of the bank."""
+    knn = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
+    cfg = read_run(knn, dict(batch_size=5))
+    sizes = cfg.test_dataloader, cfg.test_cfg.bank_dataloader
+    assert [loader.batch_size for loader in sizes] == [5, 5]
+    with pytest.raises(ValueError, match='epochs'):
+        read_run(knn, dict(epochs=2))
+
+
 # Changed in place, which the code of a file hides.
 VIEWS = """train_pipeline = _base_.train_pipeline
 for view in train_pipeline[2].transforms:

@@ -32,6 +32,7 @@ CROP = f'{TRAIN}.pipeline.4.crop_size'
 SIZES = ('model.data_preprocessor.size', 'model.test_cfg.crop_size')
 
 
+WEIGHTS = 'model.decode_head.loss_decode.class_weight'
 PYRAMID = dict(type='mmmoca.ViTFeaturePyramid', in_channels=9, patch_size=4)
 
 
@@ -95,6 +96,7 @@ def leads_out(cfg):
             'decode_head',
         ),
         ({'model.neck': PYRAMID}, 'model.neck.patch_size'),
+        ({WEIGHTS: [1.0] * 19}, 'avg_non_ignore=False'),
         ({f'{TRAIN}.reduce_zero_label': True}, 'reduce_zero_label'),
         ({f'{SIZES[0][:-5]}.test_cfg.size_divisor': 10}, 'size_divisor'),
         (leads_out, f'{SPLIT}_leftImg8bit.png'),

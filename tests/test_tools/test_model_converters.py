@@ -50,6 +50,19 @@ def loaded(path, **kwargs):
     return model
 
 
+def test_raw_weights_beside_averaged_ones(convert):
+    """As MMEngine's EMAHook saves them."""
+    state = files.mm_vit().state_dict()
+    raw = {f'module.backbone.{name}': v + 1 for name, v in state.items()}
+    raw['steps'] = torch.tensor(3)
+    both = dict(
+        state_dict=files.with_prefix('backbone.', state), ema_state_dict=raw
+    )
+    for options, added in (((), 0), (('--weights', 'raw'), 1)):
+        found = read_backbone(convert(both, *options)).state_dict['cls_token']
+        assert torch.equal(found, state['cls_token'] + added)
+
+
 def test_extracted_backbones(convert, capsys):
     """Their tokens are in test_libraries."""
     convert(files.checkpoint('mae')[0])

@@ -58,7 +58,8 @@ def check_target(args: argparse.Namespace) -> None:
         raise ValueError(f'{args.dst} must end in .pth or .safetensors')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
         raise ValueError('DST is SRC: give the result a name of its own')
-    if args.to == 'moca' and (args.img_size or args.in_channels):
+    adapted = args.img_size or args.in_channels or args.weights
+    if args.to == 'moca' and adapted:
         raise ValueError('--to moca takes the whole model as it is')
 
 
@@ -88,7 +89,7 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
 
     if args.to == 'moca':
         return convert_release(read_checkpoint(args.src), args.src)
-    source = read_backbone(args.src, args.which)
+    source = read_backbone(args.src, args.which, args.weights)
     backbone = adapt_backbone(
         source,
         img_size=args.img_size,
