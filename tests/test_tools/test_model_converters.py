@@ -51,12 +51,13 @@ def loaded(path, **kwargs):
 
 
 def test_raw_weights_beside_averaged_ones(convert):
-    """As MMEngine's EMAHook saves them."""
+    """As a run with MMEngine's EMAHook saves them."""
     state = files.mm_vit().state_dict()
     raw = {f'module.backbone.{name}': v + 1 for name, v in state.items()}
-    raw['steps'] = torch.tensor(3)
     both = dict(
-        state_dict=files.with_prefix('backbone.', state), ema_state_dict=raw
+        state_dict=files.with_prefix('backbone.', state),
+        ema_state_dict=raw | dict(steps=torch.tensor(3)),
+        message_hub={},
     )
     for options, added in (((), 0), (('--weights', 'raw'), 1)):
         found = read_backbone(convert(both, *options)).state_dict['cls_token']
