@@ -35,10 +35,12 @@ def check_paths(cfg: Config, *stages: str) -> None:
         )
     missing: dict[str, list[str]] = {}
     for stage in stages:
+        # A loop with a bank takes the folder of all its sets.
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
-        if not part.get('data_root'):  # of a loop, for all its sets
-            key = f'{stage}_dataloader.dataset'
+        several = any(name.endswith('_dataloader') for name in part)
+        if not part.get('data_root'):
             part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
+            key = key if several else f'{stage}_dataloader.dataset'
         root = part.get('data_root') or ''
         if not isinstance(root, str | os.PathLike):
             raise ValueError(f'{key}.data_root={root!r}: must be one folder')

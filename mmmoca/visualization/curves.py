@@ -23,6 +23,9 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
+# Scalars of every run that have none. All others are a person's own.
+WITHOUT = ('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped')
+WITHOUT += ('knn/', 'agreement/')
 STYLES = ('--', ':', '-.')
 
 
@@ -98,6 +101,8 @@ def draw_curves(
 ) -> Figure:
     """Draw the curves of a MOCA run, with a panel for each kind of scalar.
 
+    Scalars that only a class or a hook of one's own logs have a panel each.
+
     Args:
         scalars (dict[str, tuple[list, list]]): Result of
             :func:`read_scalars`. A measurement from before the first step is
@@ -122,6 +127,8 @@ def draw_curves(
             f'nothing to draw among {sorted(scalars)}: these are not the '
             'scalars of a MOCA run'
         )
+    drawn = (*WITHOUT, *PANELS.values())
+    panels |= {name: [name] for name in scalars if not name.startswith(drawn)}
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure((3.7 * columns, 2.7 * rows + 0.3), layout='constrained')

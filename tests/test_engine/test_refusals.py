@@ -185,6 +185,7 @@ def low_shot(root, **loop):
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
 PLACE = 'train_dataloader.dataset.data_root'
+VAL_PLACE = 'val_dataloader.dataset.data_root'
 JUDGE = 'test_evaluator.ann_file'
 BEST = 'default_hooks.checkpoint.save_best'
 LR = 'optim_wrapper.optimizer.lr'
@@ -220,6 +221,7 @@ REFUSED = [
      'custom_hooks'),
     (paths, ('train',), {PLACE: 'mine'}, MISSING, PLACE),
     (paths, ('train',), {PLACE: __file__}, BAD, 'ImageShards'),
+    (paths, ('val',), {VAL_PLACE: 'no'}, MISSING, 'val_cfg.data_root'),
     (paths, ('val',), {'val_cfg.data_root': 'no'}, MISSING,
      'val_cfg.data_root'),
     (paths, ('train',), dict(load_from='a.pth'), MISSING, 'a.pth'),

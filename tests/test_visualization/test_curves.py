@@ -26,7 +26,7 @@ def curves(scalars):
 def test_iterations(tmp_path):
     path = write(
         tmp_path / 'scalars.json',
-        train(2, lr=0.1),
+        train(2, lr=0.1, own=3),
         train(4),
         {'knn/top1_k20': 30, 'knn/top5_k20': 60, 'time': 9, 'step': 5},
         train(6, lr=0.2),
@@ -36,12 +36,13 @@ def test_iterations(tmp_path):
         'loss': [(2, 8), (4, 6), (6, 4)],
         'time': [(2, 0.5), (4, 0.5), (6, 0.5)],
         'lr': [(2, 0.1), (6, 0.2)],
+        'own': [(2, 3)],
         'knn/top1_k20': [(5, 30)],
         'knn/top5_k20': [(5, 60)],
     }
     measured = {'knn/untrained_k20': ([0], [7]), 'knn/raw_k20': ([0], [9])}
     figure = draw_curves(scalars | measured)
-    accuracy, loss, rate = figure.axes
+    accuracy, loss, rate, own = figure.axes
     dots, *dashes = accuracy.lines
     assert dots.get_xydata().tolist() == [[5, 30]]
     assert [set(line.get_ydata()) for line in dashes] == [{7}, {9}]
@@ -55,6 +56,7 @@ def test_iterations(tmp_path):
     assert line.get_xydata().tolist() == [[2, 8], [4, 6], [6, 4]]
     assert rate.lines[0].get_xydata().tolist() == [[2, 0.1], [6, 0.2]]
     assert rate.get_title(loc='left') == 'learning rate'
+    assert own.get_title(loc='left') == 'own'
 
 
 def test_a_run_with_its_config(tmp_path):
