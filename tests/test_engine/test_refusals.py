@@ -231,6 +231,7 @@ REFUSED = [
     (train, ([StepLogHook, CodebookHook, TeacherEMAHook, TeacherEMAHook],),
      {}, BAD, 'TeacherEMAHook'),
     (train, ([RankMeHook],), {}, BAD, 'codebook'),
+    (train, (), {'model.head.type': 'mmmoca.OwnHead'}, BAD, 'model.head.type'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
     # It is measured for other k, and of few classes there is no top 5.
     (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 
 from mmengine.device import get_device
@@ -52,18 +52,14 @@ class ConsoleRunner(Runner):
     _begun = False  # whether no hook has refused the run
 
     def __init__(self, *args, **kwargs) -> None:
-        with self._watched():
+        with self._watched(kwargs.get('cfg') or {}):
             super().__init__(*args, **kwargs)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self, cfg: Mapping) -> Iterator[None]:
         """Log the error of a run that has begun; leave no workers."""
         try:
-            with (
-                shared_memory(),
-                without_idle_warnings(),
-                explained(getattr(self, 'cfg', {})),
-            ):
+            with shared_memory(), without_idle_warnings(), explained(cfg):
                 yield
         except Exception:
             if self._begun:
@@ -153,12 +149,12 @@ class ConsoleRunner(Runner):
 
     def train(self) -> nn.Module:
         """Train, and end the processes that read."""
-        with self._watched():
+        with self._watched(self.cfg):
             return super().train()
 
     def test(self) -> dict[str, float]:
         """Test, and end the processes that read."""
-        with self._watched():
+        with self._watched(self.cfg):
             return super().test()
 
     @staticmethod
