@@ -43,8 +43,8 @@ def load(
     """Load the encoder of a checkpoint of any known layout.
 
     Its architecture is that of its tensors. Images are prepared as the
-    checkpoint records (a run, or what a converter copied from one); without
-    a record as for ImageNet, which a log line says.
+    checkpoint records: runs write this record, and converters copy it.
+    Without one, they are prepared as for ImageNet, and a log line says so.
 
     Args:
         checkpoint (str | os.PathLike): A file of any layout of
@@ -60,24 +60,24 @@ def load(
             it was trained on. Positions are resized.
         num_heads (int, optional): Attention heads, if neither the file nor
             the size of the ViT tells.
-        mean (Sequence[float], optional): Mean of each channel in the values of
-            the file, 0 to 255 say, instead of what is recorded. In the order
-            of ``encoder.preprocessing.channel_order``.
+        mean (Sequence[float], optional): Mean of each channel, in pixel values
+            as image files have them (0 to 255, say), instead of the recorded
+            one. In the order of ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Likewise.
         source_grid (tuple[int, int], optional): Patch rows and columns of
             the file; by default as it records, else square.
         weights (str, optional): 'raw' or 'averaged', where a file has both;
             a log line says which are taken by default.
-        config (Config, optional): A config of an evaluation whose images it
-            takes, instead of those that are recorded.
+        config (Config, optional): An evaluation's config, whose
+            preprocessing replaces the recorded one.
 
     Returns:
         Encoder: Ready to :meth:`~Encoder.embed` images.
 
     Raises:
         CheckpointError: If the file cannot be read, has no ViT of a known
-            layout, or does not say enough; it says what to give. Also if it
-            cannot be downloaded.
+            layout, or does not say enough; the message says what to give.
+            Also if it cannot be downloaded.
     """
     path = os.path.expanduser(os.fsdecode(checkpoint))
     if not os.path.isfile(path) and ModelHub.has(path):
@@ -100,7 +100,7 @@ def load(
         problem = wrong_scale(settings.mean, settings.std)
         if problem and settings.source == 'given' and not bands:
             raise CheckpointError(problem)
-        with torch.random.fork_rng(devices=()):  # it draws what it overwrites
+        with torch.random.fork_rng(devices=()):  # first weights are unused
             vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
@@ -124,9 +124,9 @@ def load(
     if own := backbone.record.get('computed_by'):
         print_log(
             printable(
-                f'{path}: its features were computed by {own}, and are '
-                'computed by a plain ViT here, of the same weights: `mmmoca '
-                'test` with the config of its run measures its own'
+                f'{path}: its features were computed by {own}; here a plain '
+                'ViT with the same weights computes them. To evaluate the '
+                'original, run `mmmoca test` with the config of its run'
             ),
             logger='current',
             level=logging.WARNING,

@@ -28,9 +28,9 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
     """Look at data: sizes, formats and what stands out, classes, masks, boxes.
 
     Args:
-        data (str | os.PathLike): A folder of images at any depth, of shards,
-            or a data set of Hugging Face; or a config, or the name of one of
-            mmmoca, whose data sets are meant, with their masks and boxes.
+        data (str | os.PathLike): A folder of images at any depth or of
+            shards, or a Hugging Face data set; or a config, by its path or
+            mmmoca's name for it, to look at its data sets, masks and boxes.
         options (dict | Sequence[str]): Settings of the config.
 
     Returns:
@@ -42,7 +42,7 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
             this name.
         ValueError: If a data set of a config cannot be built, or lacks files.
     """
-    with without_idle_warnings():  # which the report has
+    with without_idle_warnings():  # the report shows what they say
         return _look(os.path.expanduser(os.fspath(data)), options)
 
 
@@ -76,7 +76,7 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     loop = (cfg.get('val_cfg') or {}).get('type')
     loop = LOOPS.get(loop) if isinstance(loop, str) else loop
     if getattr(loop, 'of_training', False):
-        roles = ('train',)  # which the validation takes, and no others exist
+        roles = ('train',)  # validation reads it, too; there are no others
     for role in roles:
         root = (cfg.get(f'{role}_cfg') or {}).get('data_root')
         for name, loader in stage_loaders(cfg, role).items():

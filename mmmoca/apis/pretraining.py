@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining in one call: a config, and the runner of it."""
+"""Pretraining in one call: a config, and its runner."""
 
 import hashlib
 import os
@@ -156,8 +156,8 @@ def _stored(
     What is kept in ``out`` is named by its content, so that no call changes
     the images of another.
     """
-    if is_opened(data) and len(data):  # else a list of nothing
-        # It has no public name for its rows.
+    if is_opened(data) and len(data):  # an empty one fails as a list below
+        # There is no public identifier of its content.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
@@ -176,8 +176,8 @@ def _stored(
         place = os.path.abspath(os.path.expanduser(place))
         if image_set_of(place) is not ImageFolder:
             raise ValueError(
-                f'{place} holds shards or a set of Hugging Face, '
-                'which cannot be in a list: give it alone'
+                f'{place} holds shards or a Hugging Face data set, '
+                'which cannot be in a list: pass it on its own'
             )
         if os.path.isfile(place):
             files.append(place)
@@ -190,8 +190,8 @@ def _stored(
     odd = re.search('[\r\ud800-\udfff]', text)
     if not files or odd or text.split('\n') != files:
         raise ValueError(
-            'the list is empty, or a name in it has line breaks or is no '
-            'Unicode: give its folder alone'
+            'the list is empty, or a name in it has line breaks or is not '
+            'valid Unicode: pass its folder instead'
         )
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = os.path.abspath(f'{out}/images-{name}.txt')

@@ -41,7 +41,7 @@ class RandomResizedCrop(_RandomResizedCrop):
     **Modified Keys:** ``img``, ``img_shape``.
 
     Args:
-        *args: MMPreTrain's, as those of ``**kwargs`` are. ``scale`` is the
+        *args: MMPreTrain's, like ``**kwargs``. ``scale`` is the
             height and width of the output in pixels, or one number.
         interpolation (str): ``'bilinear'`` or ``'bicubic'``.
         **kwargs: ``crop_ratio_range``, the area of the box as a part of the
@@ -80,7 +80,7 @@ class RandomResizedCrop(_RandomResizedCrop):
 
 @TRANSFORMS.register_module()
 class ResizeEdge(_ResizeEdge):
-    """Resize to a length of one edge; of a thin strip only the middle.
+    """Resize one edge to a length; keep only the middle of a thin strip.
 
     This is MMPreTrain's, to be followed by a central crop. A strip of 1 x 6000
     pixels would grow to a million columns, of which the crop takes a few

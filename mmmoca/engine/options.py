@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whole keys of a command line, read by what the config has in their place."""
+"""Full keys of a command line, read by what the config has in their place."""
 
 import os
 import re
@@ -83,7 +83,7 @@ def read_names(text: str) -> str | list[str]:
 
 
 def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
-    """Write the values of whole keys into a config.
+    """Write the values of full keys into a config.
 
     Args:
         cfg (Config): The config, changed in place.

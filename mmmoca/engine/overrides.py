@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writes settings and whole keys into a config that was read from a file."""
+"""Writes settings and full keys into a config that was read from a file."""
 
 import copy
 import difflib
@@ -26,7 +26,7 @@ from .written_values import written_values
 
 
 def override(cfg: Config, options: dict | Sequence[str]) -> None:
-    """Write settings, then whole keys, which win over what settings write.
+    """Write settings, then full keys, which win over what settings write.
 
     Settings and keys of a file win over what it inherits, and options win over
     all files.
@@ -43,7 +43,7 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
         key: cfg.pop(key) for key in kinds if is_setting(cfg.get(key))
     }
     given, whole = _read(cfg, options, kinds, files)
-    # What follows from settings may depend on whole keys, too.
+    # What follows from settings may depend on full keys, too.
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
@@ -64,7 +64,7 @@ def _read(
     kinds: dict[str, Any],
     files: list[ConfigFile],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options that are settings, and those that are whole keys."""
+    """Return the options that are settings, and those that are full keys."""
     given, whole = {}, {}
     as_text = not isinstance(options, dict)
     if as_text:
@@ -195,6 +195,6 @@ def _check_key(
     hint = f'did you mean {listed(near)}? ' if near else ''
     short = f', or {", ".join(settings)}' if settings else ''
     raise ValueError(
-        f'there is no setting {key}: {hint}Write whole keys, such as '
+        f'there is no setting {key}: {hint}Write full keys, such as '
         f'optim_wrapper.optimizer.lr{short}'
     )

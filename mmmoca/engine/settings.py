@@ -21,7 +21,7 @@ def settings_of(cfg: Config) -> dict[str, Any]:
     """Return the settings that a config has.
 
     Args:
-        cfg (Config): The config, which may name a function.
+        cfg (Config): The config, whose ``settings`` may name a function.
 
     Returns:
         dict[str, Any]: Their types by name.
@@ -112,8 +112,8 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
     except (AttributeError, LookupError, TypeError) as error:
         given = ', '.join(f'{k}={v!r}' for k, v in values.items())
         raise ValueError(
-            f'{given} cannot be set in {cfg.filename}: {error!r}. Write whole '
-            'keys, or take the config that this one was made from'
+            f'{given} cannot be set in {cfg.filename}: {error!r}. Write full '
+            'keys, such as train_cfg.max_epochs, or use the original config'
         ) from error
 
 
@@ -130,7 +130,7 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
         return names
     text = kinds <= {str, type(None)}
     if text and not isinstance(value, str | os.PathLike | None):
-        raise ValueError(f'{key}={value!r} must be one text')
+        raise ValueError(f'{key}={value!r} must be a single string')
     number = Real if float in kinds else Integral
     several = isinstance(value, (list, tuple))
     parts = value if several else [value]

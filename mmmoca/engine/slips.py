@@ -63,7 +63,7 @@ def _momentum_slip(cfg: Config) -> str | None:
         return None
     return (
         f'{MOMENTUM}={momentum} is the share of the teacher that a step keeps '
-        f"(MMEngine's is the rest of it): did you mean {1 - momentum:g}?"
+        f'(in MMEngine, the share it replaces): did you mean {1 - momentum:g}?'
     )
 
 
@@ -91,7 +91,7 @@ def _size_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Say which variable a file changes where its base's value stays."""
+    """Say which variable a file changes while a key keeps its base's value."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]

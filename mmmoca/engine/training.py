@@ -29,7 +29,7 @@ from .slips import likely_slips
 
 
 def run(cfg: Config, progress: bool = False) -> Runner:
-    """Train a model, in the only run that writes to its folder.
+    """Train a model; no other run may write to its folder meanwhile.
 
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned.
@@ -48,8 +48,8 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     numbers = complete_recipe(cfg, len(dataset), resumed_words(cfg))
     numbers |= scale_lr(cfg)
     with ExitStack() as stack:
-        # Before the runner, which writes to its folder when it is built: the
-        # log of another one that starts in this second has its name.
+        # Lock before building the runner, which writes to its folder: the
+        # log of a run that starts in the same second has the same name.
         on_main_process(_lock, cfg.work_dir, stack)
         runner = build_runner(cfg, dataset)
         if progress:

@@ -31,7 +31,7 @@ LONG = 8  # times as long as wide
 NAMED = 5  # unreadable images of a set
 LABELS = 32  # class numbers in masks are below it, or 255
 MOST_LABELS = 200_000  # that are counted within a second
-_UNCLEAR = 'turned by EXIF, in a file of objects'
+_UNCLEAR = 'turned by EXIF, with annotated boxes'
 # How images that stand out are loaded, by phrases of headers.
 _HINTS = {
     'with transparency': 'what lies under it is used',
@@ -228,7 +228,9 @@ class ImageFacts:
                 continue
             hints = [_HINTS[phrase]] if phrase in _HINTS else []
             if phrase == 'unreadable':
-                hints = [listed(self.unreadable.values(), NAMED)]
+                hints = [*map(printable, self.unreadable.values())]
+                if rest := hints[NAMED:]:
+                    hints[NAMED:] = [f'{len(rest)} more']
             elif phrase in self.examples:
                 hints.insert(0, f'such as {self.examples[phrase]}')
             more = f' ({"; ".join(hints)})' if hints else ''
@@ -287,8 +289,9 @@ def image_facts(
                 facts.examples.setdefault(phrase, path)
         except Exception as error:  # each decoder has errors of its own
             problem = printable(error)
-            if path not in problem:
-                problem = f'{path}: {problem}'
+            *_, reason = problem.partition(f'{path}: ')
+            if reason or path not in problem:
+                problem = f'{path}: {reason or problem}'
             facts.unreadable[info['img_path']] = problem
             if part.test_mode or not _skips(part):
                 facts.wrong.append(problem)

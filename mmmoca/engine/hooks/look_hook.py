@@ -23,9 +23,8 @@ class LookHook(Hook):
     """Looks at the data of a run, once, before it begins.
 
     The log file gets all tables. The console gets what stands out, a line
-    each. :class:`~mmmoca.engine.ConsoleRunner` has this hook by itself; the
-    key ``look`` of a config has its arguments, and ``look=None`` leaves it
-    out.
+    each. :class:`~mmmoca.engine.ConsoleRunner` adds this hook itself; the key
+    ``look`` of a config has its arguments, and ``look=None`` leaves it out.
 
     Args:
         pixels (int): Images of each data set that are decoded. Defaults to

@@ -22,7 +22,7 @@ from .teacher_ema_hook import TeacherEMAHook
 
 
 class _OutputsHook(Hook):
-    """Returns to hooks of a user what RuntimeInfoHook is not to read."""
+    """Gives users' hooks the outputs that RuntimeInfoHook must not read."""
 
     # After RuntimeInfoHook (VERY_HIGH, 10).
     priority = 11
@@ -53,8 +53,8 @@ class StepLogHook(Hook):
 
     - the loss of a step is not finite;
     - clipped gradients are not finite and no loss scaler handles them;
-    - the loss scaler skips 32 steps in a row. The log shows ``skipped`` of
-      a scaled loss, 1 for a skipped step.
+    - the loss scaler skips 32 steps in a row. With a scaler, the log shows
+      ``skipped``, 1 for a skipped step.
 
     It warns once of each kind of collapse:
 
