@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     add('--no-validate', action='store_true', help=validate)
     scale = 'scale the learning rate by the images of a step'
     add('--auto-scale-lr', action='store_true', help=scale)
-    dry = 'describe the run after three real steps, and write nothing'
+    dry = 'describe the run after four real steps, and write nothing'
     add('--check', action='store_true', help=dry)
     return parser
 

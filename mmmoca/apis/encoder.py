@@ -71,6 +71,7 @@ class Encoder(BaseModel):
         self.pipeline = [dict(loader, skip_unreadable=False), *resizing]
         self.preset, self.feature = preset, preset.knn
         self.metainfo = metainfo
+        self._checks_values = True  # until those of a batch are right
         self.eval()
 
     def forward(self, images: Tensor) -> Embeddings:
@@ -83,9 +84,14 @@ class Encoder(BaseModel):
             Embeddings: Of all kinds, on its device.
 
         Raises:
-            ValueError: If the images have other channels, or are not a
-                multiple of the patch.
+            ValueError: If the images have other channels, are not a multiple
+                of the patch, or the first ones have values from 0 to 255.
         """
+        if self._checks_values and not torch.compiler.is_compiling():
+            self._checks_values = not self._check_values(images)
+        return self._encode_all(images)
+
+    def _encode_all(self, images: Tensor) -> Embeddings:
         projection = self.backbone.patch_embed.projection
         patch, channels = projection.kernel_size, projection.in_channels
         height, width = images.shape[-2:]
@@ -216,12 +222,12 @@ class Encoder(BaseModel):
         }
         return Embeddings(**kept)
 
-    def _check_values(self, images: Tensor) -> None:
-        """Refuse pixels from 0 to 255, and warn of those from 0 to 1."""
+    def _check_values(self, images: Tensor) -> bool:
+        """Refuse pixels from 0 to 255; warn, with False, of 0 to 1."""
         normalise = self.data_preprocessor
         of_bytes = not self.pipeline[0]['type'].endswith('LoadBands')
         if not (of_bytes and images.numel()):
-            return
+            return True
         ends = torch.stack([-normalise.mean, 255 - normalise.mean])
         # Random numbers and resized images exceed these, but not fivefold.
         limit = 5 * (ends / normalise.std).abs().max().item()
@@ -239,6 +245,8 @@ class Encoder(BaseModel):
                 DataWarning,
                 stacklevel=4,
             )
+            return False
+        return True
 
     def stream(
         self,
@@ -304,7 +312,7 @@ class Encoder(BaseModel):
         self, inputs: Tensor, features: Sequence[str], amp: bool
     ) -> Embeddings:
         with torch.autocast(inputs.device.type, enabled=amp):
-            found = self(inputs)
+            found = self._encode_all(inputs)
         kept = {kind: getattr(found, kind).float().cpu() for kind in features}
         if not all(part.isfinite().all() for part in kept.values()):
             raise ValueError(

@@ -204,16 +204,18 @@ def _arch_options(
             if known:
                 setting, whole = f'arch={known[0]}', f'{key}={known[0]}'
             else:
-                arch['num_heads'] = record.get('num_heads', 'N')
+                arch['num_heads'] = record.get('num_heads') or 'N'
                 sizes = [f'{name}={n}' for name, n in arch.items()]
                 setting = f'arch = dict({", ".join(sizes)}) in a config file'
                 sizes.insert(0, '_delete_=True')
                 whole = ' '.join(f'{key}.{size}' for size in sizes)
             text = (
-                f'{setting}, where the config has this setting; else {whole}, '
-                'and out_indices of the backbone and in_channels of necks and '
-                'heads'
+                f'{setting}, where the config has this setting; else {whole} '
+                '(and, if it has any, out_indices of the backbone and '
+                'in_channels of necks and heads)'
             )
+            if arch.get('num_heads') == 'N':
+                text += ', N being its heads, which the file does not record'
             rows, columns = saved[PROJECTION].shape[-2:]
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'

@@ -172,6 +172,7 @@ def normalise(
         state = _with_scaled_projections(state)
         changes.append('its LayerScale is multiplied into the projections')
     if naming == 'timm' and 'pos_embed' in state:
+        state = _without_register_positions(state, grid)
         state = _with_class_position(state, grid)
     return state, changes
 
@@ -269,6 +270,27 @@ def _with_scaled_projections(
                 value = state[f'{linear}.{kind}'].float()
                 state[f'{linear}.{kind}'] = value * by
     return state
+
+
+def _without_register_positions(
+    state_dict: Mapping[str, Tensor], recorded: Sequence[int] | None
+) -> Mapping[str, Tensor]:
+    """Add the positions of registers, after that of [CLS], to the registers.
+
+    timm's ViTs have them by default, its DINOv2 has none.
+    """
+    positions = state_dict['pos_embed']
+    registers = state_dict.get('register_tokens')
+    if registers is None or position_grid(recorded, positions):
+        return state_dict
+    first = 1 + registers.shape[1]
+    if position_grid(recorded, positions, extra=0) or not position_grid(
+        recorded, positions, first
+    ):
+        return state_dict
+    patches = torch.cat((positions[:, :1], positions[:, first:]), dim=1)
+    registers = registers + positions[:, 1:first]
+    return dict(state_dict, pos_embed=patches, register_tokens=registers)
 
 
 def _with_class_position(

@@ -170,6 +170,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     if type(heads) is not int or heads < 1 or dims % heads:  # True is one
         raise CheckpointError(
             f'the number of attention heads of a ViT of {dims} channels is '
-            f'not known, or does not divide them ({heads}): give --num-heads N'
+            f'{heads or "not recorded"}: give one that divides them, by '
+            'num_heads=N (--num-heads N)'
         )
     return heads

@@ -67,6 +67,8 @@ def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
         left_out (Counter[str]): See :func:`with_extension`, not empty.
         remedy (str): What to do to take those files.
     """
+    if not any(kind.startswith(('of .', 'without')) for kind in left_out):
+        return f'files left out: {counted(left_out)}'
     if any(kind.lower().endswith(HEIC) for kind in left_out):
         remedy += ', or run `pip install pillow-heif` for .heic'
     return f'files left out: {counted(left_out)} ({remedy})'

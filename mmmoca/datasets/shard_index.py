@@ -117,8 +117,9 @@ def _read_headers(
                 continue  # hidden
             if name.lower().endswith(extensions) or _is_label(name):
                 # The last file of a name counts, with its label.
-                if taken.pop(place, None) is not None:
-                    left_out['of a repeated name'] += 1
+                replaced = taken.pop(place, None)
+                if replaced is not None and not _is_label(name):
+                    left_out['replaced by a later one of the name'] += 1
                 taken[place] = name
             else:
                 count_left_out(name, left_out)

@@ -21,6 +21,7 @@ from .options import entries, keys_named
 _UNKNOWN_ARGUMENT = re.compile(
     r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'"
 )
+_NO_TYPE = 'must contain the key "type"'
 _UNKNOWN_CLASS = re.compile(r'([\w.]+) is not in the \S+::(.+) registry')
 
 
@@ -32,7 +33,8 @@ def explained(cfg: dict) -> Iterator[None]:
         cfg (dict): The config whose parts are built.
 
     Raises:
-        TypeError: For an argument that a class does not have.
+        TypeError: For an argument that a class does not have, or a part
+            without a type.
         ValueError: For a class that is not registered.
     """
     try:
@@ -43,6 +45,8 @@ def explained(cfg: dict) -> Iterator[None]:
             raise TypeError(
                 _of_argument(cfg, error, *found.groups())
             ) from error
+        if _NO_TYPE in text:
+            raise TypeError(_without_type(cfg, error)) from error
         if found := _UNKNOWN_CLASS.search(text):
             raise ValueError(unknown_class(cfg, *found.groups())) from error
         if isinstance(error, TypeError) and (call := _innermost_call(error)):
@@ -66,6 +70,27 @@ def _innermost_call(error: Exception) -> str:
             call = f'{type(held["self"]).__name__}({arguments})'
         trace = trace.tb_next
     return call
+
+
+def _without_type(cfg: dict, error: Exception) -> str:
+    part, trace = {}, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == 'build_from_cfg':
+            part = trace.tb_frame.f_locals['cfg']
+        trace = trace.tb_next
+    # A class may have added arguments of its own to the config's.
+    keys = [
+        key
+        for key, value in entries(cfg)
+        if isinstance(value, dict)
+        and value
+        and 'type' not in value
+        and all(part.get(name) == v for name, v in value.items())
+    ]
+    return (
+        f'there is no type in {listed(keys) or part}: write it. If '
+        '`_delete_=True` has removed it, you may leave that out instead'
+    )
 
 
 def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:

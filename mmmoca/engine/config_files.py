@@ -71,9 +71,7 @@ def read_config(file: str | os.PathLike) -> Config:
 def _explained(file: str | os.PathLike) -> Iterator[None]:
     """Let ``_base_`` find the fork of mmsegmentation; explain other errors.
 
-    MMEngine looks for the distribution, and the fork's has another name. It
-    takes a config that imports anything but built-in modules for one with
-    ``read_base()``, and names no file that is not valid Python.
+    MMEngine looks for the distribution, and the fork's has another name.
     """
     name = MODULE2PACKAGE['mmseg']
     try:
@@ -82,38 +80,58 @@ def _explained(file: str | os.PathLike) -> Iterator[None]:
         MODULE2PACKAGE['mmseg'] = 'mmseg'
     try:
         yield
-    except FileNotFoundError as error:
-        index = Path(f'{error.filename}')
-        if index.parts[-2:] != ('.mim', 'model-index.yml'):
+    except Exception as error:
+        text = _explanation(file, error)
+        if text is None:
             raise
-        checkout = index.parents[2]
-        raise FileNotFoundError(
-            '_base_ = "PACKAGE::..." finds configs of installed packages '
-            f'alone: run `pip install --no-deps -e {checkout}`, or write a '
-            f'path of {checkout}/configs'
-        ) from error
-    except SyntaxError as error:
-        raise SyntaxError(
+        # A KeyError would print quotation marks around it.
+        general = isinstance(error, KeyError | RuntimeError)
+        raise (ValueError if general else type(error))(text) from error
+    finally:
+        MODULE2PACKAGE['mmseg'] = name
+
+
+def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
+    """Return what an error of MMEngine's means for a config, if it is known.
+
+    It takes a config that imports anything but built-in modules for one with
+    ``read_base()``, and names no file that is not valid Python.
+    """
+    text = str(error)
+    if isinstance(error, FileNotFoundError):
+        index = Path(f'{error.filename}')
+        if index.parts[-2:] == ('.mim', 'model-index.yml'):
+            checkout = index.parents[2]
+            return (
+                '_base_ = "PACKAGE::..." finds configs of installed packages '
+                f'alone: run `pip install --no-deps -e {checkout}`, or write '
+                f'a path of {checkout}/configs'
+            )
+    if isinstance(error, SyntaxError):
+        return (
             f'{file}, or a config that it inherits from: {error.msg} in line '
             f'{error.lineno}: {(error.text or "").strip()}'
-        ) from error
-    except RuntimeError as error:
-        if 'lazy_import' not in str(error):
-            raise
-        raise ValueError(
+        )
+    if 'lazy_import' in text:
+        return (
             f'{file}: a config with _base_ cannot import modules, nor inherit '
             'one with read_base(): write a class as a text, such as '
             "type='mmmoca.NAME', and its module into custom_imports"
-        ) from error
-    except KeyError as error:
-        if 'already registered' not in str(error):
-            raise
-        raise ValueError(
+        )
+    if 'already registered' in text:
+        return (
             f'{file}: {error.args[0]}: put the class into a module that '
             'custom_imports names, as a config is read several times'
-        ) from error
-    finally:
-        MODULE2PACKAGE['mmseg'] = name
+        )
+    if 'cannot inherit from base' in text:
+        key = text.partition('=')[0]
+        return (
+            f'{file}: {key} is a dict, but a list or a value in the config '
+            'that it inherits from. Take a list from _base_, change it, and '
+            'write all of it; or change an element on the command line: '
+            f'--cfg-options ...{key}.0.NAME=VALUE'
+        )
+    return None
 
 
 def config_files(cfg: Config) -> list[ConfigFile]:

@@ -144,14 +144,19 @@ def test_tensors_are_taken_as_normalised(encoder):
     assert images.grad.any()
 
 
-def test_tensors_of_pixels(encoder, recwarn):
+def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
     """Those from 0 to 255 are refused; white images are above 0, too."""
     images = torch.rand(2, 3, 48, 64)
-    with pytest.raises(ValueError, match='^a tensor'):
-        encoder.embed(255 * images)
+    monkeypatch.setattr(encoder, '_checks_values', True)
+    for encode in (encoder.embed, encoder):
+        with pytest.raises(ValueError, match='^a tensor'):
+            encode(255 * images)
     for number, values in enumerate([images - 0.5, images]):
         encoder.embed(values)
         assert len(recwarn) == number
+    for values, number in ((images, 2), (images - 0.5, 2), (images, 2)):
+        encoder(values)
+        assert len(recwarn) == number  # none after a batch that is right
 
 
 @pytest.fixture

@@ -171,6 +171,9 @@ SOURCES = {
     ),
     'run of DINOv2': partial(scaled, 'dino', chunked),
     'timm registers': partial(of_timm, 'RegisterViT', 'timm', REGISTERS),
+    'timm positions of registers': partial(
+        of_timm, 'RegisterViT', 'timm', REGISTERS, no_embed_class=False
+    ),
     'DINOv2 registers': partial(
         of_timm, 'RegisterViT', 'dinov2', REGISTERS, authors_dinov2
     ),

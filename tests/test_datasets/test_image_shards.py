@@ -245,7 +245,7 @@ def test_the_last_of_a_name_counts(tmp_path):
     contents = [fileio.get(info['img_path']) for info in found.data_list]
     assert contents == [b'2', b'3']
     assert found.get_gt_labels().tolist() == [2, 3]
-    assert found.left_out.total() == 4
+    assert found.left_out.total() == 2
 
 
 def test_several_images_of_a_sample(tmp_path):

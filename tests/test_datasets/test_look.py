@@ -141,9 +141,10 @@ def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
     bank = ImageFolder(str(photos), pipeline=[dict(type='mmmoca.LoadImage')])
     asked = folder(photos, ann_file=str(names))
     sets = {'val': asked, 'val bank': bank, 'test bank': bank}
-    shared, missing = look_at(sets).odd[-2:]
+    shared, missing, unnamed = look_at(sets).odd[-3:]
     assert '2 images' in shared
     assert missing.startswith('val') and missing.endswith('2')
+    assert 'the labels 0' in unnamed
     for classes, number in ((2, 1), (3, 0), (None, 0)):  # labels 1 and 2
         look = look_at({'val': asked}, num_classes=classes)
         assert len(look.wrong) == number

@@ -71,6 +71,8 @@ def root(root):
         ('slip.py', "custom_import = dict(imports=['own'])"),
     ):
         (root / name).write_text(f"{line}\n_base_ = '{OWN}'\n")
+    (root / 'merged.py').write_text("_base_ = 'list.py'\nparts = dict(a=1)")
+    (root / 'list.py').write_text('parts = [dict(a=2)]')
     read_run(OWN).dump(root / 'left.py')
     return root
 
@@ -198,6 +200,7 @@ REFUSED = [
     (read_twice, ('class.py',), {}, BAD, 'custom_imports'),
     (read, ('function.py',), {}, BAD, 'model.head.kappa'),
     (read, ('slip.py',), {}, BAD, 'custom_imports'),
+    (read, ('merged.py',), {}, TypeError, 'parts.0'),
     *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
       for key in ('modle', 'lr', 'auto_lr.a', 'data_preprocessor.mean')),
     (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
@@ -232,6 +235,8 @@ REFUSED = [
      {}, BAD, 'TeacherEMAHook'),
     (train, ([RankMeHook],), {}, BAD, 'codebook'),
     (train, (), {'model.head.type': 'mmmoca.OwnHead'}, BAD, 'model.head.type'),
+    (train, (), {'model.neck': dict(_delete_=True, depth=1)}, TypeError,
+     'model.neck'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
     # It is measured for other k, and of few classes there is no top 5.
     (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,

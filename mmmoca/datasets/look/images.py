@@ -423,6 +423,13 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
                 lines.append(
                     f'{role}: no image of {name} has the class {labels}'
                 )
+            absent = sorted(others.labels.keys() - facts.labels.keys())
+            if facts.labels and absent and not (facts.names and others.names):
+                lines.append(
+                    f'{role}: no image has the labels {listed(absent)} of '
+                    f'{name}, and they have no names on both sides: make sure '
+                    'that both are numbered alike'
+                )
     return lines
 
 
