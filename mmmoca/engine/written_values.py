@@ -72,6 +72,8 @@ def _values(
     """
     for name, value in part.items():
         key = f'{start}{name}'
+        if name == '_scope_':  # MMEngine's, for a base of a package
+            continue
         if isinstance(value, Mapping):
             yield from _values(value, f'{key}.', in_list)
         elif not isinstance(value, list | tuple) or is_plain(value):

@@ -29,6 +29,7 @@ from ..helpers.tools import install_configs
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 CLASSES = CONFIGS / 'classification/finetune_vit-b16_100e_own-classes.py'
+ATTENTIVE = CONFIGS / 'classification/attentive_vit-b16_own-classes.py'
 TINY = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
 DETECTION = (
     CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py'
@@ -104,6 +105,10 @@ OWN = {
         'test_dataloader.dataset.pipeline[1].scale': 73,
         'param_scheduler.warmup': 0.05,
     },
+    ATTENTIVE: {
+        'train_cfg.val_interval': 1,
+        'train_cfg.get("max_iters")': None,
+    },
 }
 
 
@@ -117,12 +122,16 @@ OWN = {
     ],
     ids=lambda path: path.stem,
 )
-def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
-    """On a command line, and in a file that inherits it."""
+def test_what_follows_from_the_settings_of_a_template(
+    template, tmp_path, monkeypatch
+):
+    """On a command line, and in a file that inherits an installed one."""
+    install_configs(monkeypatch, tmp_path)
     size = 'crop_size' if template == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
     texts = ['classes=a b,2,c', *(f'{k}={v}' for k, v in values.items())]
-    values |= {'_base_': str(template), 'classes': ['a b', '2', 'c']}
+    base = f'mmmoca::{template.relative_to(CONFIGS)}'
+    values |= {'_base_': base, 'classes': ['a b', '2', 'c']}
     file = tmp_path / 'child.py'
     file.write_text('\n'.join(f'{k} = {v!r}' for k, v in values.items()))
     for source, options in ((file, ()), (template, texts)):
@@ -132,6 +141,17 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
         dataset = cfg.test_dataloader.dataset
         assert dataset.get('metainfo', values)['classes'] == values['classes']
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
+
+
+def test_epochs_in_the_place_of_steps(tmp_path, monkeypatch):
+    """Whatever MMEngine adds to what an installed config has."""
+    install_configs(monkeypatch, tmp_path)
+    child = tmp_path / 'child.py'
+    child.write_text(
+        f"_base_ = 'mmmoca::{ATTENTIVE.relative_to(CONFIGS)}'\nepochs = 3\n"
+    )
+    loop = read_run(child).train_cfg
+    assert loop.max_epochs == 3 and 'max_iters' not in loop
 
 
 def test_a_batch_size_of_a_test_alone():
