@@ -78,7 +78,7 @@ def test_mmengine_finds_the_imported_package():
 
 
 CODE = """
-import os, sys, torch
+import gc, os, sys, torch
 from mmengine.runner import checkpoint
 
 def state():
@@ -99,6 +99,7 @@ sys.modules['mmdet'] = None  # which takes half of the next line's time
 import mmmoca.import_mmpretrain, mmseg.utils
 from mmseg.registry import METRICS
 before = state()
+assert gc.isenabled()
 assert not {'mmmoca.registry', 'mmmoca.checkpoints'} & sys.modules.keys()
 metric = METRICS.get('mmmoca.KNNAccuracy')
 assert metric.__module__ == 'mmmoca.evaluation.metrics'

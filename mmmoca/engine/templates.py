@@ -281,7 +281,7 @@ def _write(part: ConfigDict | None, **values: Any) -> None:
     """Write the values that are given."""
     given = {key: value for key, value in values.items() if value is not None}
     if given and part is None:
-        raise TypeError('the part of the config that it sets is None')
+        raise TypeError('the config lacks what it sets: does it train?')
     if given:
         part.update(given)
 
@@ -294,10 +294,6 @@ def _write_length(
 ) -> None:
     """Write the length of training; a batch size, also of a test alone."""
     loop = cfg.get('train_cfg')
-    if not loop and (epochs or steps):
-        raise ValueError(
-            'this config does not train, so epochs and steps set nothing'
-        )
     if steps is not None and (epochs is not None or 'max_iters' not in loop):
         raise ValueError('give steps to a loop that counts them, else epochs')
     _write(loop, max_epochs=epochs, max_iters=steps)

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import shutil
+import warnings
 from pathlib import Path
 from unittest import mock
 from urllib.error import URLError
@@ -154,7 +155,9 @@ def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
     for number, values in enumerate([images - 0.5, images]):
         encoder.embed(values)
         assert len(recwarn) == number
-    for values, number in ((images, 2), (images - 0.5, 2), (images, 2)):
+    warnings.simplefilter('always')
+    right = images - 0.5
+    for values, number in ((images, 2), (images, 3), (right, 3), (images, 3)):
         encoder(values)
         assert len(recwarn) == number  # none after a batch that is right
 

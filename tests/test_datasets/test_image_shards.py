@@ -20,6 +20,7 @@ from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
 from mmmoca.datasets import ImageFolder, ImageShards, shard_index
+from mmmoca.datasets.file_extensions import left_out_sentence
 from mmmoca.datasets.image_places import image_set_of
 
 from ..helpers.stores import write_arrow, write_shards
@@ -246,6 +247,7 @@ def test_the_last_of_a_name_counts(tmp_path):
     assert contents == [b'2', b'3']
     assert found.get_gt_labels().tolist() == [2, 3]
     assert found.left_out.total() == 2
+    assert 'extensions' not in left_out_sentence(found.left_out)
 
 
 def test_several_images_of_a_sample(tmp_path):

@@ -92,7 +92,8 @@ def test_facts_of_images(photos):
 def test_evaluation_skips_nothing(photos):
     dataset = folder(photos, test_mode=True, with_label=False)
     look = look_at(dict(val=dataset))
-    assert len(look.wrong) == 1 and 'broken.png' in look.wrong[0]
+    (line,) = look.wrong
+    assert 'broken.png' in line and 'cannot read' not in line
     # Beside a run's and machines' folders nothing is left out in silence.
     assert dataset.left_out.total() == 5
 
@@ -145,6 +146,9 @@ def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
     assert '2 images' in shared
     assert missing.startswith('val') and missing.endswith('2')
     assert 'the labels 0' in unnamed
+    named = dict(metainfo=dict(classes=['a', 'b', 'c']))
+    sets['val'] = folder(photos, ann_file=str(names), **named)
+    assert not any('the labels 0' in line for line in look_at(sets).odd)
     for classes, number in ((2, 1), (3, 0), (None, 0)):  # labels 1 and 2
         look = look_at({'val': asked}, num_classes=classes)
         assert len(look.wrong) == number
@@ -155,6 +159,15 @@ def test_sets_of_other_classes(photos, names):
     asked = folder(photos, metainfo=dict(classes=[*names]))
     wrong = look_at(dict(train=folder(photos), val=asked)).wrong
     assert len(wrong) == (names != 'abc')
+
+
+def test_some_of_many_unreadable_images_are_named(tmp_path):
+    draw().save(tmp_path / 'a.png')
+    for number in range(8):
+        (tmp_path / f'{number}.png').touch()
+    look = look_at(dict(train=folder(tmp_path, with_label=False)))
+    (line,) = (line for line in look.odd if 'unreadable' in line)
+    assert line.count('.png') == 5 and '3 more' in line
 
 
 def test_masks_among_the_images(tmp_path):

@@ -105,10 +105,6 @@ OWN = {
         'test_dataloader.dataset.pipeline[1].scale': 73,
         'param_scheduler.warmup': 0.05,
     },
-    ATTENTIVE: {
-        'train_cfg.val_interval': 1,
-        'train_cfg.get("max_iters")': None,
-    },
 }
 
 

@@ -91,7 +91,7 @@ def leads_out(cfg):
         ({SIZES[0]: (64, 60)}, 'data_preprocessor'),
         # A softmax of one class.
         (
-            {f'{TRAIN}.{k}': v for k, v in ONE.items()}
+            {f'{s}.{k}': v for s in (TRAIN, VAL) for k, v in ONE.items()}
             | {'model.decode_head.num_classes': 1},
             'decode_head',
         ),
