@@ -9,6 +9,8 @@ from _arguments import add_common_arguments, local_file, run_program
 if TYPE_CHECKING:
     from mmengine.config import Config
 
+    from mmmoca.datasets.look import Look
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
@@ -71,11 +73,16 @@ def check(cfg: 'Config') -> None:
 
     from mmmoca.engine.dry_run import dry_run
 
-    report, look = dry_run(cfg)
-    if is_main_process():
-        from rich import print as show
+    def begin(look: 'Look | None') -> None:
+        if is_main_process():
+            from rich import print as show
 
-        show(look or '')
+            show(look or '')
+            size = cfg.train_dataloader.get('batch_size')
+            print(f'Taking four steps, train_dataloader.batch_size={size}\n')
+
+    report = dry_run(cfg, begin)
+    if is_main_process():
         width = max(map(len, report))
         for name, value in report.items():
             print(f'{name:{width}}  {value}')

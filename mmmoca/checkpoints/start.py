@@ -6,11 +6,14 @@
 teacher, and from a file of MOCA's also the rest of the model.
 """
 
+import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 from mmpretrain.models.backbones import VisionTransformer
-from torch import nn
+from mmpretrain.models.utils import resize_pos_embed
+from torch import Tensor, nn
 
 from .backbone import find_backbone
 from .errors import CheckpointError
@@ -68,6 +71,7 @@ def load_start(
     state = next((group for group in groups if group.keys() >= both), {})
     if state:
         student = find_backbone(checkpoint, 'student', file)
+        state = _with_resized_mean(state, teacher.grid, model)
     other = {
         _part(name)
         for name, value in state.items()
@@ -94,6 +98,26 @@ def load_start(
     report = f'{source} (layout {teacher.layout}) fills {filled}'
     lines = [report, *(f'{source}: {change}' for change in changes)]
     return lines, teacher.record
+
+
+def _with_resized_mean(
+    state: Mapping[str, Tensor],
+    grid: tuple[int, int] | None,
+    model: nn.Module,
+) -> Mapping[str, Tensor]:
+    """Resize the mean token of each position (``centre``) to a model's grid.
+
+    Args:
+        state (Mapping[str, Tensor]): A MOCA model's tensors.
+        grid (tuple[int, int], optional): Its rows and columns of patches.
+        model (nn.Module): Another one.
+    """
+    mean = state.get('codebook.token_mean')
+    if mean is None or grid is None or len(mean) != math.prod(grid):
+        return state
+    target = model.teacher.patch_resolution
+    resized = resize_pos_embed(mean[None], grid, target, 'bilinear', 0)[0]
+    return {**state, 'codebook.token_mean': resized}
 
 
 def take_backbone(

@@ -5,6 +5,7 @@ import copy
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import timedelta
 from statistics import median
@@ -53,6 +54,8 @@ class _RehearsalHook(Hook):
 
     Args:
         iterations (int): Number of iterations to take.
+        begin (Callable[[Look | None], None]): Called before the first one,
+            with what the data are.
 
     Attributes:
         validation (float | None): Seconds of a validation of the run.
@@ -63,12 +66,16 @@ class _RehearsalHook(Hook):
 
     priority = 'VERY_HIGH'
 
-    def __init__(self, iterations: int) -> None:
-        self.iterations = iterations
+    def __init__(
+        self, iterations: int, begin: Callable[[Look | None], None]
+    ) -> None:
+        self.iterations, self.begin = iterations, begin
         self.validation: float | None = None
 
     def before_train_iter(self, runner: Runner, *_, **__) -> None:
         """End the run if it has taken all iterations."""
+        if runner.iter == 0:
+            self.begin(_look_of(runner))
         if runner.iter == self.iterations:
             self.after_train(runner)
             raise _Enough
@@ -95,7 +102,9 @@ class _RehearsalHook(Hook):
             loop.evaluator.evaluate(len(loader.dataset))
 
 
-def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
+def dry_run(
+    cfg: Config, begin: Callable[[Look | None], None] = lambda look: None
+) -> dict[str, str]:
     """Count the images of a config and take some steps. Nothing is kept.
 
     A batch of its validation is evaluated, too.
@@ -103,14 +112,15 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. Not
             changed.
+        begin (Callable[[Look | None], None]): Called before the first step,
+            with what the data are, or None if ``look`` is None.
 
     Returns:
-        tuple[dict[str, str], Look | None]: What the run starts from, images,
-        steps, peaks of the learning rates, the time of the first step, of
-        another one and of the run, the memory of a GPU, the patches of each
-        masking round, how often the codebook is renewed, and the numbers
-        that follow from images and steps; and what the data are, unless
-        ``look`` is None.
+        dict[str, str]: What the run starts from, images, steps, peaks of the
+        learning rates, the time of the first step, of another one and of the
+        run, the memory of a GPU, the patches of each masking round, how often
+        the codebook is renewed, and the numbers that follow from images and
+        steps.
 
     Raises:
         Exception: Any error of building the run, of its first steps or of a
@@ -123,7 +133,7 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     micro_batches = count_micro_batches(cfg)
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short, dataset)
-        rehearsal = _RehearsalHook((1 + STEPS) * micro_batches)
+        rehearsal = _RehearsalHook((1 + STEPS) * micro_batches, begin)
         runner.register_hook(rehearsal)
         try:
             runner.train()
@@ -175,9 +185,13 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         report['codebook'] = f'{words} words, renewed {turns:.3g} times'
         if turns < 1:
             report['codebook'] += ': some stay noise, lower num_words'
-    report |= {key: f'{value:g}' for key, value in numbers.items()}
+    return report | {key: f'{value:g}' for key, value in numbers.items()}
+
+
+def _look_of(runner: Runner) -> Look | None:
+    """Return what a run has found its data to be."""
     hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
-    return report, hooks[0].look if hooks else None
+    return hooks[0].look if hooks else None
 
 
 def _described(mask: Mask) -> str:

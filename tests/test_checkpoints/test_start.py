@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from ..helpers import checkpoint_files as files
 from ..helpers.builders import build_moca
@@ -97,6 +98,23 @@ def test_own_pretraining(start):
     expected |= {k: v for k, v in state.items() if k.startswith(fitting)}
     assert_same(model.state_dict(), expected)
     assert 'codebook 0/3' in matched
+
+
+def test_own_words_for_images_of_another_size(start):
+    """The mean token of each position is resized as positions are."""
+    source = moca(codebook__centre=0.9)
+    source.codebook.token_mean.copy_(torch.arange(16.0)[:, None])
+    side = 2 * files.SIZE
+    model = moca(codebook__centre=0.9, backbone__img_size=side)
+    matched, _ = start(model, source.state_dict())
+    assert 'codebook 4/4' in matched
+    mean = model.codebook.token_mean.unflatten(0, (8, 8))
+    pooled = F.avg_pool2d(mean.permute(2, 0, 1)[None], 2)
+    expected = source.codebook.token_mean.unflatten(0, (4, 4))
+    inner = slice(1, 3)  # edges are extended
+    torch.testing.assert_close(
+        pooled[0].permute(1, 2, 0)[inner, inner], expected[inner, inner]
+    )
 
 
 @pytest.mark.parametrize('channels', [1, 3])

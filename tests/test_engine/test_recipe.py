@@ -275,7 +275,9 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
         'mmmoca.engine.dry_run.wait_for_device',
         lambda: time.sleep(next(lags)),
     )
-    report, look = dry_run(cfg)
+    looks = []
+    report = dry_run(cfg, looks.append)
+    (look,) = looks
     assert next(lags, None) is None
     first, step = (
         float(report[k].split()[0]) for k in ('the first step', 'a step')
@@ -313,7 +315,7 @@ def test_dry_run_of_less_than_three_steps(root, monkeypatch):
     new_words = {'model.codebook.num_new_words': 16}
     cfg = own_config(root, epochs=1, batch_size=24, **loader, **new_words)
     complete_recipe(cfg)
-    report, _ = dry_run(cfg)
+    report = dry_run(cfg)
     assert (report['images a step'], report['steps']) == ('24', '1')
     assert '16' in report['a smaller batch']
     assert 'neck.projection' in report['without a gradient']
@@ -332,7 +334,7 @@ def test_dry_run_evaluates_a_batch(root):
         }
     config = CONFIGS / 'demo' / 'finetune_vit-tiny_textures.py'
     cfg = read_run(config, options)
-    report, _ = dry_run(cfg)
+    report = dry_run(cfg)
     assert float(report['a validation'].split()[0]) > 0
     cfg.val_evaluator.type = 'MultiLabelMetric'  # and Accuracy's topk
     with pytest.raises(TypeError, match='topk'):
