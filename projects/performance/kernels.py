@@ -2,7 +2,8 @@
 """Where the time of a training step goes, by kinds of kernels.
 
 Prints the milliseconds of a step that each kind of kernel takes on the GPU,
-and those in which the GPU is idle; on a CPU those of PyTorch's operators.
+and those in which the GPU is idle; on a CPU those of PyTorch's operators,
+where products and softmaxes of attention are not told from others.
 ``--longest`` lists the kernels that take most of it, and how often each runs.
 
 Example:
@@ -85,7 +86,7 @@ def main() -> None:
             timer()
         spent = Counter()  # microseconds of each kernel
         runs = Counter()
-        idle = 0.0
+        kinds = Counter(step=seconds * 1e6 * args.repeats)
         if device == 'cuda':
             kernels = [
                 event
@@ -97,7 +98,7 @@ def main() -> None:
                 spent[event.name] += event.time_range.elapsed_us()
                 runs[event.name] += 1
             spans = [(e.time_range.start, e.time_range.end) for e in kernels]
-            idle = seconds * 1e6 * args.repeats - busy_time(spans)
+            kinds['idle'] = max(0.0, kinds['step'] - busy_time(spans))
         else:
             for event in recorded.key_averages():
                 spent[event.key] += event.self_cpu_time_total
@@ -107,7 +108,6 @@ def main() -> None:
                 f'{name}: {microseconds / args.repeats / 1e3:8.3f} ms '
                 f'{runs[kernel] / args.repeats:6.0f} x {kernel[:110]}'
             )
-        kinds = Counter(idle=max(0.0, idle), step=seconds * 1e6 * args.repeats)
         for kernel, microseconds in spent.items():
             kinds[kind_of(kernel)] += microseconds
         figures += [
