@@ -299,7 +299,7 @@ def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
     look = look_at(dict(val=dataset))
     (wrong,) = look.wrong
     assert '000003' in wrong
-    assert not [line for line in look.odd if 'file of objects' in line]
+    assert not [line for line in look.odd if 'annotated boxes' in line]
     judge_images(dataset)
     assert dataset[0]
     with pytest.raises(ValueError, match='000003'):
@@ -317,7 +317,7 @@ def test_images_whose_size_does_not_tell_that_they_are_turned(
     dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
     look = look_at(dict(val=dataset))
     (line,) = [line for line in look.odd if path.name in line]
-    assert 'file of objects' in line and not look.wrong
+    assert 'annotated boxes' in line and not look.wrong
 
 
 def test_images_of_other_bits(shapes, tmp_path):

@@ -319,7 +319,7 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     assert (damaged.pop('unreadable'), without.pop('unreadable')) == (2, 0)
     assert damaged == without
     table = (tmp_path / 'out_damaged' / 'compare.md').read_text()
-    assert 'read: 2' in table and '- val: 1 images are among' in table
+    assert 'read: 2' in table and '- val: 1 images are also in' in table
 
 
 @pytest.mark.slow
