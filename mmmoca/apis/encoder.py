@@ -87,7 +87,8 @@ class Encoder(BaseModel):
             ValueError: If the images have other channels, are not a multiple
                 of the patch, or the first ones have values from 0 to 255.
         """
-        if self._checks_values and not torch.compiler.is_compiling():
+        traced = images.is_meta or torch.compiler.is_compiling()
+        if self._checks_values and not traced:
             self._checks_values = not self._check_values(images)
         return self._encode_all(images)
 

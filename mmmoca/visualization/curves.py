@@ -24,8 +24,10 @@ PANELS = {
     'learning rate': 'lr',
 }
 # Scalars of every run that have none. All others are a person's own.
-WITHOUT = ('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped')
-WITHOUT += ('knn/', 'agreement/')
+WITHOUT = (
+    *('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped'),
+    *('knn/', 'agreement/'),
+)
 STYLES = ('--', ':', '-.')
 
 
