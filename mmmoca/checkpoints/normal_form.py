@@ -281,12 +281,11 @@ def _without_register_positions(
     """
     positions = state_dict['pos_embed']
     registers = state_dict.get('register_tokens')
-    if registers is None or position_grid(recorded, positions):
+    if registers is None:
         return state_dict
     first = 1 + registers.shape[1]
-    if position_grid(recorded, positions, extra=0) or not position_grid(
-        recorded, positions, first
-    ):
+    fits = [n for n in (1, 0, first) if position_grid(recorded, positions, n)]
+    if fits[:1] != [first]:
         return state_dict
     patches = torch.cat((positions[:, :1], positions[:, first:]), dim=1)
     registers = registers + positions[:, 1:first]

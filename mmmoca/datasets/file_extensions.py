@@ -19,6 +19,8 @@ EXTENSIONS = (
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
+# Files of an archive that no option can take.
+REPLACED = 'replaced by a later one of the name'
 TAKE = (
     "to take them, write extensions='' (all files) or a list of extensions in "
     'the data set, or give a list of files'
@@ -67,7 +69,7 @@ def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
         left_out (Counter[str]): See :func:`with_extension`, not empty.
         remedy (str): What to do to take those files.
     """
-    if not any(kind.startswith(('of .', 'without')) for kind in left_out):
+    if left_out.keys() == {REPLACED}:
         return f'files left out: {counted(left_out)}'
     if any(kind.lower().endswith(HEIC) for kind in left_out):
         remedy += ', or run `pip install pillow-heif` for .heic'

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable
 
-from .file_extensions import count_left_out
+from .file_extensions import REPLACED, count_left_out
 
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
@@ -119,7 +119,7 @@ def _read_headers(
                 # The last file of a name counts, with its label.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
-                    left_out['replaced by a later one of the name'] += 1
+                    left_out[REPLACED] += 1
                 taken[place] = name
             else:
                 count_left_out(name, left_out)

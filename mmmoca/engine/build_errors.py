@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
+from traceback import walk_tb
 
 from mmengine import registry
 from mmengine.registry import Registry
@@ -56,9 +57,9 @@ def explained(cfg: dict) -> Iterator[None]:
 
 def _innermost_call(error: Exception) -> str:
     """Return the class whose building failed, and its plain arguments."""
-    call, trace = '', error.__traceback__
-    while trace is not None:
-        code, held = trace.tb_frame.f_code, trace.tb_frame.f_locals
+    call = ''
+    for frame, _ in walk_tb(error.__traceback__):
+        code, held = frame.f_code, frame.f_locals
         if code.co_name == '__init__' and 'self' in held:
             number = code.co_argcount + code.co_kwonlyargcount
             arguments = ', '.join(
@@ -68,16 +69,14 @@ def _innermost_call(error: Exception) -> str:
                 and is_plain(held[name])
             )
             call = f'{type(held["self"]).__name__}({arguments})'
-        trace = trace.tb_next
     return call
 
 
 def _without_type(cfg: dict, error: Exception) -> str:
-    part, trace = {}, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_name == 'build_from_cfg':
-            part = trace.tb_frame.f_locals['cfg']
-        trace = trace.tb_next
+    part = {}
+    for frame, _ in walk_tb(error.__traceback__):
+        if frame.f_code.co_name == 'build_from_cfg':
+            part = frame.f_locals['cfg']
     # A class may have added arguments of its own to the config's.
     keys = [
         key
@@ -94,10 +93,9 @@ def _without_type(cfg: dict, error: Exception) -> str:
 
 
 def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
-    kind, trace = None, error.__traceback__
-    while trace is not None:
-        kind = trace.tb_frame.f_locals.get('obj_cls', kind)
-        trace = trace.tb_next
+    kind = None
+    for frame, _ in walk_tb(error.__traceback__):
+        kind = frame.f_locals.get('obj_cls', kind)
     place = listed(keys_named(cfg, name)) or name
     parents = getattr(kind, '__mro__', (kind,))
     if owner not in [getattr(p, '__name__', None) for p in parents]:

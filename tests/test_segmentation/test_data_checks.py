@@ -15,7 +15,7 @@ from PIL import Image
 
 import mmmoca
 from mmmoca.datasets.look import look_at
-from mmmoca.datasets.look.masks import mask_facts
+from mmmoca.datasets.look.masks import MaskFacts, mask_facts
 from mmmoca.engine.config_check import check_config
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.segmentation_check import (
@@ -59,6 +59,12 @@ def check_masks(dataset, most=200):
 def raise_wrong(wrong):
     if wrong:
         raise ValueError(wrong[0])
+
+
+def test_masks_alone_are_told_what_they_need():
+    facts = MaskFacts((), wanted='an image NAME.jpg')
+    facts.left_out['masks without an image'] = 2
+    assert facts.wanted in facts.sentences()[0]
 
 
 ONE = dict(metainfo=dict(classes=('road',), palette=[[9, 9, 9]]))
