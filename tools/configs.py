@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 
-from _arguments import config_file, run_program
+from _arguments import add_cfg_options, config_file, run_program
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -15,8 +15,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     config = 'a config file, or the name of one of mmmoca; none lists them'
     add('config', type=config_file, nargs='?', help=config)
-    options = 'settings that override those of the config'
-    add('options', nargs='*', metavar='KEY=VALUE', help=options)
+    add_cfg_options(parser)
     return parser
 
 
@@ -58,7 +57,7 @@ def print_config(args: argparse.Namespace) -> None:
     from mmmoca.engine.config import read_run
     from mmmoca.engine.config_check import is_variable
 
-    cfg = read_run(args.config, args.options)
+    cfg = read_run(args.config, args.cfg_options)
     for name in filter(is_variable, [*cfg]):
         cfg.pop(name)
     print(cfg.pretty_text)

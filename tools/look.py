@@ -10,10 +10,10 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     data = (
-        'a folder of images or tar files, a Hugging Face data set, or a '
+        'folders of images or of tar files, or Hugging Face data sets; or a '
         'config, whose masks and boxes are looked at, too'
     )
-    parser.add_argument('data', metavar='DATA', help=data)
+    parser.add_argument('data', nargs='+', metavar='DATA', help=data)
     add_cfg_options(parser)
     return parser
 

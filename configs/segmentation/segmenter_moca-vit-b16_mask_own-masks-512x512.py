@@ -3,11 +3,12 @@
 #   data_root/images/{train,val}/NAME.jpg
 #   data_root/masks/{train,val}/NAME.png   one channel: the index of the class
 #                                          of each pixel, 255 to leave it out
-# Subfolders are fine if both trees have them. Other suffixes: img_suffix and
-# seg_map_suffix of the data sets. In a config that inherits this one:
+# Subfolders are fine if both trees have them. In a config that inherits this
+# one:
 #   data_root = '/path/to/masks'
 #   classes = ('background', 'object')
 #   crop_size, epochs, batch_size = 256, 50, 4
+#   img_suffix = '.png'
 # or all of them after --cfg-options.
 _base_ = [
     './_base_/segmenter_moca-vit-b16.py',

@@ -2,17 +2,18 @@
 """A look at data without a run."""
 
 import os
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
+from torch.utils.data import ConcatDataset
 
 from mmmoca.checkpoints.record import images_record, normalisation
 from mmmoca.config_parts import stage_loaders
 from mmmoca.datasets.file_extensions import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of, refuse_archive
-from mmmoca.datasets.image_set import judge_images
+from mmmoca.datasets.image_set import ImageSet, judge_images
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.engine.config import read_run
 from mmmoca.engine.console import without_idle_warnings
@@ -22,15 +23,21 @@ from mmmoca.registry import LOOPS
 from mmmoca.shipped import find_config
 
 from .images import build_transform
+from .opening import items_of
 
 
-def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
+def look(
+    data: str | os.PathLike | Iterable[str | os.PathLike],
+    options: dict | Sequence[str] = (),
+) -> Look:
     """Look at data: sizes, formats and what stands out, classes, masks, boxes.
 
     Args:
-        data (str | os.PathLike): A folder of images at any depth or of
-            shards, or a Hugging Face data set; or a config, by its path or
-            mmmoca's name for it, to look at its data sets, masks and boxes.
+        data (str | os.PathLike | Iterable[str | os.PathLike]): A folder of
+            images at any depth or of shards, or a Hugging Face data set; or a
+            list of these, which is looked at as one; or a config, by its path
+            or mmmoca's name for it, to look at its data sets, masks and
+            boxes.
         options (dict | Sequence[str]): Settings of the config.
 
     Returns:
@@ -43,7 +50,11 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
         ValueError: If a data set of a config cannot be built, or lacks files.
     """
     with without_idle_warnings():  # the report shows what they say
-        return _look(os.path.expanduser(os.fspath(data)), options)
+        places = [os.path.expanduser(os.fspath(p)) for p in items_of(data)]
+        if len(places) == 1:
+            return _look(places[0], options)
+        # MMEngine's wrapper would ask for equal classes.
+        return look_at(dict(data=ConcatDataset(map(_images_at, places))))
 
 
 def _look(place: str, options: dict | Sequence[str]) -> Look:
@@ -58,7 +69,7 @@ def _look(place: str, options: dict | Sequence[str]) -> Look:
     return look_at(sets, normalisation(record), num_classes=classes)
 
 
-def _images_at(place: str) -> Sized:
+def _images_at(place: str) -> ImageSet:
     """Return the images of a place, whether or not they can be read."""
     images = image_set_of(place)(
         place, with_label=False, pipeline=[], extensions=BAND_EXTENSIONS

@@ -75,7 +75,8 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
         text (str): As it was written.
 
     Returns:
-        Any: A text if the type allows one; otherwise a number or a size.
+        Any: A text if the type allows one; otherwise a truth value, a number
+        or a size.
 
     Raises:
         ValueError: If it is no number.
@@ -83,6 +84,8 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
     kinds = {*get_args(kind)}
     if str in kinds:
         return text
+    if bool in kinds:
+        return dict(true=True, false=False).get(text.lower(), text)
     pair = tuple[int, int] in kinds
     number = float if float in kinds else int
     parts = text.strip('()[]\'" ').split(',') if pair else [text]
@@ -131,6 +134,8 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     text = kinds <= {str, type(None)}
     if text and not isinstance(value, str | os.PathLike | None):
         raise ValueError(f'{key}={value!r} must be a single string')
+    if bool in kinds and not isinstance(value, bool | None):
+        raise ValueError(f'{key}={value!r} must be True or False')
     number = Real if float in kinds else Integral
     several = isinstance(value, (list, tuple))
     parts = value if several else [value]

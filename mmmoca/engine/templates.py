@@ -151,6 +151,8 @@ def own_masks(
     epochs: int | None = None,
     batch_size: int | None = None,
     arch: Arch | None = None,
+    img_suffix: str | None = None,
+    reduce_zero_label: bool | None = None,
 ) -> None:
     """Set up segmentation by one's own masks.
 
@@ -164,9 +166,13 @@ def own_masks(
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
+        img_suffix (str, optional): The images' extension, such as '.png'.
+        reduce_zero_label (bool, optional): Whether indices count from 1, and
+            0 is ignored.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
-    _write_data(sets, data_root, classes)
+    masks = dict(img_suffix=img_suffix, reduce_zero_label=reduce_zero_label)
+    _write_data(sets, data_root, classes, **masks)
     if classes is not None:
         cfg.model.decode_head.num_classes = len(classes)
     if crop_size is not None:
@@ -196,6 +202,8 @@ def masks_in_context(
     img_size: Size | None = None,
     bank_size: int | None = None,
     arch: Arch | None = None,
+    img_suffix: str | None = None,
+    reduce_zero_label: bool | None = None,
 ) -> None:
     """Set up in-context segmentation by one's own masks.
 
@@ -206,9 +214,12 @@ def masks_in_context(
         img_size (Size, optional): Multiples of the patch, in pixels.
         bank_size (int, optional): Labelled patches that are kept.
         arch (Arch, optional): Architecture of the backbone.
+        img_suffix (str, optional): See :func:`own_masks`.
+        reduce_zero_label (bool, optional): See :func:`own_masks`.
     """
     sets = [*_sets(cfg, 'test')]
-    _write_data(sets, data_root, classes)
+    masks = dict(img_suffix=img_suffix, reduce_zero_label=reduce_zero_label)
+    _write_data(sets, data_root, classes, **masks)
     if img_size is not None:
         size = _pair(img_size)
         cfg.model.backbone.img_size = size
@@ -369,10 +380,13 @@ def _count_epochs(cfg: Config) -> None:
 
 
 def _write_data(
-    sets: Sequence[ConfigDict], data_root: str | None, classes: Names | None
+    sets: Sequence[ConfigDict],
+    data_root: str | None,
+    classes: Names | None,
+    **values: Any,
 ) -> None:
     for part in sets:
-        _write(part, data_root=data_root)
+        _write(part, data_root=data_root, **values)
         _write(part.setdefault('metainfo', ConfigDict()), classes=classes)
 
 

@@ -125,6 +125,9 @@ def test_doors_without_a_run(photos):
     assert [line[:2] for line in look.sections[0].rows][0] == ['images', '4']
     (line,) = look.odd
     assert '1 of .txt' in line and not look.wrong
+    (images,) = mmmoca.look([photos / 'a', str(photos / 'a')]).sections
+    table = dict(images.rows)
+    assert (table['images'], table['equal to another']) == ('8', '4 of 8')
     with pytest.raises(FileNotFoundError, match='no_such_place'):
         mmmoca.look('no_such_place')
     packed = photos / 'run/a.zip'

@@ -216,7 +216,8 @@ REFUSED = [
     (read, (RECIPE,), dict(data_root='mine'), BAD, 'data_root'),
     *((read, (MASKS, text), {}, BAD, text.split('=')[0])
       for text in ('classes=none.txt', 'crop_size=1.5', 'crop_size=big',
-                   'arch=vit-s', f'{PIPE}.Pad.size=3', 'crop=3')),
+                   'arch=vit-s', f'{PIPE}.Pad.size=3', 'crop=3',
+                   'reduce_zero_label=1')),
     (ambiguous, (), {}, BAD, 'pipeline.Pad'),
     (read, (RECIPE, 'default_hooks.teacher.momentum=0.9'), {}, BAD,
      'teacher_ema'),

@@ -52,7 +52,10 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
         name, comment = line.split(maxsplit=1)
         assert find_config(name).match(f'{name}.py') and comment
     assert find_config(f'mmmoca::{name}.py') == find_config(name)
-    whole = printed('configs', 'moca_vit-b16_own-images', 'epochs=7')
+    whole = printed(
+        *('configs', 'moca_vit-b16_own-images'),
+        *('--cfg-options', 'epochs=7'),
+    )
     assert 'max_epochs=7' in whole and 'embed_dims' in whole
     names = re.findall(r'^(\w+) ?=', whole, re.M)
     assert 'model' in names and 'bank_dataloader' not in names
