@@ -9,8 +9,9 @@ from _arguments import add_common_arguments, run_program
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-# Hooks that draw predictions, by the scope of a config. mmpretrain's names
-# pictures by the image's name alone: one of several classes would stay.
+# Hooks that draw predictions, by the scope of a config. mmpretrain's hook is
+# left out: it names a picture after the file alone, so images of the same name
+# in different class folders would overwrite each other.
 DRAWING = dict(mmseg='SegVisualizationHook', mmdet='DetVisualizationHook')
 
 
@@ -24,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     add('--out', metavar='FILE', help=out)
     item = 'what to write there (by default pred)'
     add('--out-item', choices=['metrics', 'pred'], help=item)
-    tta = "average over the config's tta_pipeline (a classifier: both flips)"
+    tta = "average over the config's tta_pipeline (else an image and its flip)"
     add('--tta', action='store_true', help=tta)
     show = 'where to draw the masks or boxes that it predicts'
     add('--show-dir', metavar='FOLDER', help=show)
@@ -47,8 +48,8 @@ def check_out(args: argparse.Namespace) -> None:
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
         raise ValueError(
-            f'--out {args.out} must end in {", ".join(suffixes)} for '
-            f'--out-item {args.out_item} (metrics may be .json)'
+            f'--out {args.out} must end in {", ".join(suffixes)}, or write '
+            '--out-item metrics and a name that ends in .json'
         )
 
 
@@ -67,7 +68,7 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
     if hook is None or loop != 'TestLoop':
         raise ValueError(
             '--show-dir draws the masks or boxes of a trained head, which '
-            'this test has not: leave it out'
+            'this test does not have: leave it out'
         )
     cfg.default_hooks.visualization = dict(type=hook, draw=True)
     cfg.visualizer.save_dir = folder
@@ -107,7 +108,7 @@ def test(args: argparse.Namespace) -> None:
         runner.test_evaluator.metrics.append(DumpResults(args.out))
     metrics = runner.test()
     if args.out_item == 'metrics' and is_main_process():
-        # JSON knows no tensors, such as a confusion matrix.
+        # JSON cannot store tensors, such as a confusion matrix.
         plain = {
             k: v.tolist() if hasattr(v, 'tolist') else v
             for k, v in metrics.items()

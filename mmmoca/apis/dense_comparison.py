@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Dense protocols for the encoder of a checkpoint, on features kept once."""
+"""Dense protocols for the encoder of a checkpoint, on cached features."""
 
 import math
 import os
@@ -40,7 +40,7 @@ def patch_maps(
         encoder (Encoder): An encoder of :func:`mmmoca.load`.
         images (Images): Files, all of one size after their transforms.
         cache (str | os.PathLike): Folder for the features. A later call with
-            the same weights, images and transforms reads them again.
+            the same weights, images and transforms reads them back.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
@@ -65,7 +65,7 @@ def patch_maps(
     path = Path(cache) / f'{name}.patches.npy'
     if is_whole(path, shape, np.float16):
         return torch.from_numpy(np.load(path))
-    # Made once: to join parts would double the memory.
+    # Allocated once: joining parts would double the memory.
     maps = torch.empty(shape, dtype=torch.half)
     for rows, found, errors in encoder.stream(
         images, features=('patches',), num_workers=num_workers
@@ -80,7 +80,7 @@ def patch_maps(
 def images_with_masks(
     encoder: Encoder, root: str | os.PathLike, split: str
 ) -> tuple[Images, list[np.ndarray]]:
-    """Return a folder's images and masks as squares of the encoder's size.
+    """Return a folder's images and masks in the encoder's input size.
 
     Args:
         encoder (Encoder): An encoder of :func:`mmmoca.load`.
@@ -133,8 +133,8 @@ def evaluate_masks(
 ) -> dict:
     """Segment images by the frozen patch features of an encoder.
 
-    Images and masks are squares of the encoder's size, at which they are
-    compared; nothing is augmented.
+    Images and masks are resized to the encoder's input size, at which
+    predictions are scored. Nothing is augmented.
 
     Args:
         encoder (Encoder): An encoder of :func:`mmmoca.load`.
@@ -149,12 +149,14 @@ def evaluate_masks(
     Returns:
         dict: ``incontext`` with ``mIoU`` in percent and ``bank_patches``,
         ``linear-seg`` with ``mIoU``, and ``missing_classes``, those of the
-        validation masks that no training mask has and nobody can find.
+        validation masks that no training mask has, so that no protocol can
+        predict them.
 
     Raises:
         OSError: See :func:`images_with_masks`.
-        ValueError: Likewise, if the training masks have one class only or
-            the others none, or memory cannot hold the features.
+        ValueError: Likewise; if the training masks have fewer than two
+            classes, or the validation masks none; or if memory cannot hold
+            the features.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     known, asked = (
@@ -162,8 +164,8 @@ def evaluate_masks(
     )
     if len(known) < 2 or not asked:
         raise ValueError(
-            f'{root} needs two classes in its training masks and one in the '
-            f'others, without {IGNORED}, which is left out'
+            f'the training masks of {root} need at least two classes, and '
+            f'its validation masks one; {IGNORED} is ignored and no class'
         )
     train, val = (
         (patch_maps(encoder, images, cache, num_workers), masks)

@@ -53,7 +53,7 @@ def embed_to_file(
     Args:
         encoder (Encoder): An encoder of :func:`mmmoca.load`.
         images (str | os.PathLike | Sequence[str] | Images): A folder,
-            shards, or a data set of Hugging Face, see :meth:`Encoder.embed`;
+            shards, or a Hugging Face data set, see :meth:`Encoder.embed`;
             or files.
         out (str | os.PathLike): ``.npy``, with the names of the images one a
             line in ``OUT.names.txt`` and what they were made from in

@@ -135,7 +135,7 @@ class Encoder(BaseModel):
 
         Args:
             images (Any): A folder of images at any depth, or of shards, or a
-                data set of Hugging Face, on a disk or opened; a file, or its
+                Hugging Face data set, on a disk or opened; a file, or its
                 bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or (H,
                 W); or a list or an array of these. A tensor (B, C, H, W) is
                 taken as normalised.

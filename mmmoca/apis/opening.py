@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Opens what the Python interface takes: places, files, memory."""
+"""Opens the inputs of the Python interface: folders, files, memory."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -75,7 +75,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     sources: list[Any] = []
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
-            path = str(os.path.expanduser(image))  # NumPy's, too
+            path = str(os.path.expanduser(image))  # of numpy.str_, too
             refuse_archive(path)
             several = _is_place(path) and image_set(path, pipeline).data_list
             sources += several or [path]
@@ -84,7 +84,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         else:
             raise TypeError(
                 'images are folders, files, their bytes, PIL images, arrays, '
-                'one split of a data set of Hugging Face, a list of these, or '
+                'one split of a Hugging Face data set, a list of these, or '
                 'a normalised tensor (B, C, H, W), but got '
                 f'{type(image).__name__}'
             )
@@ -101,10 +101,10 @@ def items_of(images: Any) -> Iterable[Any]:
         return images if of_paths or images.ndim == 4 else [images]
     if type(images).__name__ == 'IterableDataset':
         raise TypeError(
-            'a data set of Hugging Face that is streamed has no rows to '
-            'number: load it without streaming=True'
+            'a streamed Hugging Face data set has no rows to number: load it '
+            'without streaming=True'
         )
-    # A set has no order, and a table is a list of its columns' names.
+    # A set has no order, and a table would give its columns' names.
     no_list = isinstance(images, (*one, set, frozenset))
     no_list |= hasattr(images, 'columns')
     if no_list or not isinstance(images, Iterable):

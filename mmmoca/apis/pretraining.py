@@ -52,9 +52,9 @@ def pretrain(
 
     Args:
         data (str | os.PathLike | Iterable | Dataset): Folder of images, at
-            any depth and without labels, or of shards, or a data set of
-            Hugging Face; or a list or an array of such folders and of image
-            files, which is kept in ``out``; or a data set of Hugging Face
+            any depth and without labels, or of shards, or a Hugging Face
+            data set; or a list or an array of such folders and of image
+            files, which is kept in ``out``; or a Hugging Face data set
             that is opened, which is saved there.
         out (str | os.PathLike): Where checkpoints, log and config go.
         epochs (int, optional): Passes over the images; by default those of

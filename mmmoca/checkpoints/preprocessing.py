@@ -74,12 +74,12 @@ def preprocessing_of(
         mean (Sequence[float], optional): Mean of each channel, instead of what
             the file records.
         std (Sequence[float], optional): Likewise.
-        config (dict, optional): A config of plain values that says it instead
-            of the file.
+        config (dict, optional): A config of plain values, which replaces what
+            the file records.
 
     Returns:
-        Preprocessing: As the file records. Else as ImageNet's images for
-        encoders of three channels.
+        Preprocessing: What the file records. If it records nothing, encoders
+        of three channels get ImageNet's mean and std.
 
     Raises:
         CheckpointError: If the images do not have three channels and the
@@ -94,11 +94,12 @@ def preprocessing_of(
             raise CheckpointError(
                 'the config does not say how images are prepared: it needs a '
                 f'data_preprocessor of {channels} channels, and a validation '
-                'that resizes the shorter side and crops, or to one size'
+                'pipeline that resizes the shorter side and crops, or that '
+                'resizes to one size'
             )
     loader, sizing = _split(known)
     if any(len(known.get(k) or ()) != channels for k in ('mean', 'std')):
-        # None, or of other images.
+        # There are none, or they have another number of channels.
         loader, known = {}, {}
     known |= _given(mean, std, channels) or _assumed(known, channels)
     order = known.get('channel_order')
@@ -161,8 +162,8 @@ def _fitted(
 ) -> list[dict]:
     """Return what resizes and crops, for images of another size.
 
-    Where nothing is recorded, the shorter side is resized to 256 for 224. An
-    image that is not square is resized as a whole.
+    Where nothing is recorded, the shorter side is resized to 256 for an input
+    of 224. For an input that is not square, the whole image is resized.
     """
     height, width = img_size
     resize, *crop = sizing or usual_resizing(256, 224)

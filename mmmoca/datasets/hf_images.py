@@ -109,7 +109,7 @@ def is_opened(data: object) -> bool:
 
 
 class HFRows(Sequence):
-    """Bytes of the images of a data set of Hugging Face.
+    """Bytes of the images of a Hugging Face data set.
 
     Args:
         dataset (Dataset): The data set.

@@ -48,7 +48,7 @@ def refuse_archive(path: str) -> None:
 
 
 def image_set_of(place: str) -> type[ImageSet]:
-    """Tell folders, shards and data sets of Hugging Face apart.
+    """Tell folders, shards and Hugging Face data sets apart.
 
     Args:
         place (str): A folder, a tar file, or a pattern of them.

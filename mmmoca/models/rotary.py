@@ -14,7 +14,8 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 
     Args:
         head_dims (int): d, channels of a head, a multiple of 4.
-        base (float): The longest period. Defaults to 100.
+        base (float): Base of the geometric series of periods, from 1. All are
+            below it. Defaults to 100.
 
     Returns:
         Tensor: (d / 4,), float32.
@@ -54,7 +55,8 @@ def rotate(heads: Tensor, angles: Tensor) -> Tensor:
 
     Args:
         heads (Tensor): Queries or keys, (B, heads, N, d).
-        angles (Tensor): (1 or B, 1, n, d); the first N - n tokens stay.
+        angles (Tensor): (1 or B, 1, n, d); the first N - n tokens are left
+            unchanged.
 
     Returns:
         Tensor: (B, heads, N, d), of the type of ``heads``.

@@ -31,8 +31,8 @@ class RandomTokenSampler:
             num_words (int): K_new.
 
         Returns:
-            Tensor: Vectors from view 1 and from view 2 of different images,
-            (2, min(K_new, B), D).
+            Tensor: A vector of each view of each chosen image,
+            (2, min(K_new, B), D). No image is chosen twice.
         """
         images = torch.randperm(tokens.shape[1], device=tokens.device)
         return self.describe(tokens[:, images[:num_words]], inner)
@@ -66,8 +66,8 @@ class RandomTokenSampler:
         Args:
             candidates (Sequence[Tensor]): Candidates of this process, one
                 tensor (2, n, D) for each micro-batch.
-            batch_sizes (Sequence[int]): Images of each micro-batch on a
-                process.
+            batch_sizes (Sequence[int]): Number of images in each micro-batch
+                of one process.
             num_words (int): K_new.
             generator (torch.Generator): Has the same state on every process.
 
@@ -85,7 +85,7 @@ class RandomTokenSampler:
         if total < num_words:
             raise ValueError(
                 f'a step of {total} images cannot give {num_words} new '
-                'words, each of another image: use a larger batch or a '
+                'words, each from a different image: use a larger batch or a '
                 'smaller num_new_words'
             )
         images = torch.randperm(total, generator=generator)[:num_words]

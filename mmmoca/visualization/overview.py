@@ -41,7 +41,7 @@ def draw_overview(
         cfg (Config): A pretraining config.
         checkpoint (str | os.PathLike): A checkpoint of the whole model.
         data (str, optional): Where the images are: a folder, shards, or a
-            data set of Hugging Face. Defaults to those of the config.
+            Hugging Face data set. Defaults to those of the config.
         images (int): Number of images shown.
         bank_size (int): Number of images among which neighbours are found.
         num_workers (int): Number of processes that read images.

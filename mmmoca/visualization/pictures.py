@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmmoca.datasets.masks import IGNORED
 
-SHARP = 256  # side in pixels from which pictures are not smoothed
+SHARP = 256  # pixels to which the longer side of small pictures is enlarged
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 # Okabe and Ito's, which colour-blind people tell apart, and five more.
@@ -23,9 +23,10 @@ def to_picture(image: Tensor, bgr: bool = True) -> np.ndarray:
     """Convert a packed image into a picture.
 
     Args:
-        image (Tensor): Result of ``PackInputs``, (C, H, W). The first three
-            channels are shown, or the first one of fewer: uint8 as it is,
-            other values from their least (black) to their greatest (white).
+        image (Tensor): Result of ``PackInputs``, (C, H, W). Its first three
+            channels are shown, or only the first if there are fewer. Values
+            of uint8 are shown as they are, others from their minimum (black)
+            to their maximum (white).
         bgr (bool): Whether the first channel is blue. Defaults to True.
 
     Returns:

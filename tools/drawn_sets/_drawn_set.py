@@ -34,7 +34,7 @@ def check_numbers(**numbers: tuple[int, int]) -> None:
 
 @contextmanager
 def drawn_set(out: str | Path, record: dict) -> Iterator[Path | None]:
-    """Make the folder of a drawn set, or find it made.
+    """Make the folder of a drawn set, unless it is already there.
 
     Args:
         out (str | Path): The folder, which appears whole or not at all.
@@ -55,7 +55,7 @@ def drawn_set(out: str | Path, record: dict) -> Iterator[Path | None]:
         return
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(
-            f'{out} holds something else than the set asked for: give '
+            f'{out} holds something other than the set asked for: give '
             'another folder or remove this one'
         )
     from mmmoca.files import atomic_write
@@ -104,7 +104,7 @@ def draw_classes(
 
     Raises:
         ValueError: If a number is below its minimum.
-        FileExistsError: If ``out`` holds anything else than this set.
+        FileExistsError: If ``out`` holds anything other than this set.
     """
     counts = train, val
     check_numbers(
@@ -135,13 +135,13 @@ def set_parser(
     size: int,
     side: str = 'side of an image in pixels',
 ) -> argparse.ArgumentParser:
-    """Return the command line of a drawn set, by its defaults.
+    """Return the parser of a command line that draws a set.
 
     Args:
         description (str): Description of the tool.
-        train (int): Number of training images.
-        val (int): Number of validation images.
-        size (int): Side in pixels.
+        train (int): Number of training images by default.
+        val (int): Number of validation images by default.
+        size (int): Side in pixels by default.
         side (str): What ``--size`` is, for its help.
 
     Returns:

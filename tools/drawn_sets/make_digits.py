@@ -25,7 +25,7 @@ def make_digits(
         out (str | Path): Folder to make.
         size (int): Side that the images are enlarged to, in pixels, at least
             8. Defaults to 48.
-        limit (int, optional): Take the first so many images only.
+        limit (int, optional): Take only the first ``limit`` images.
 
     Raises:
         ValueError: If ``size`` is below 8.
@@ -53,7 +53,7 @@ def make_digits(
                 (size, size),
                 interpolation=cv2.INTER_CUBIC,
             )
-            # OpenCV's own would only return that it has not written.
+            # cv2.imwrite would only return False if it fails.
             imwrite(image, folder / f'{number:04d}.png')
             counts[split] += 1
     train, val = counts.values()

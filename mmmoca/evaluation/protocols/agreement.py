@@ -12,10 +12,9 @@ from ..gather import owned_rows, take_rows
 def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     """Compare the nearest images of two views of each image.
 
-    The k images are found whose first views are most similar to an image's
-    first view, and those whose second views are most similar to its second
-    one. The agreement is their Jaccard index: the number of images in both
-    over that in either.
+    For each image, the k nearest images by first views are found, and the k
+    nearest by second views. The agreement is the Jaccard index of the two
+    sets: the number of images in both over the number in either.
 
     All ranks call this together, each with a part. The result does not depend
     on the number of ranks.
@@ -23,12 +22,12 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     Args:
         shard (FeatureShard): This rank's images. ``feats`` are those of both
             views side by side, (n, 2 * D), each of unit length.
-        k (int): Neighbours of an image; a tenth of the images where they are
-            fewer than 10 * k. Defaults to 10.
+        k (int): Number of neighbours. With fewer than 10 * k images it is a
+            tenth of their number, at least 1. Defaults to 10.
 
     Returns:
-        list[dict]: ``sample_idx`` and ``agreement`` of each image, on one
-        rank.
+        list[dict]: ``sample_idx`` and ``agreement`` of this rank's share of
+        the images. Each image is on one rank only.
 
     Raises:
         ValueError: If there are fewer than three images.
@@ -51,7 +50,7 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
 
 
 def nearest_of(number: int, k: int) -> int:
-    """Return how many of k neighbours are compared among few images."""
+    """Return the number of neighbours: k, or fewer if images are few."""
     return max(1, min(k, number // 10))
 
 
@@ -61,7 +60,7 @@ def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
     found = [ids.new_empty(0, k)]
     for own, part in zip(ids.split(256), views.split(256)):
         _, near, _ = bank.search(part, k + 1)
-        # Equal images may come before its own, or in the place of it.
+        # Duplicates of an image may come before it, or push it out.
         is_own = near == own.to(near.device)[:, None]
         order = is_own.int().argsort(dim=1, stable=True)
         found.append(near.gather(1, order)[:, :k].cpu())
