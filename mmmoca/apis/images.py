@@ -83,7 +83,8 @@ class Images(Dataset):
             else:
                 img, header = self.loader.load(self.sources[index], name)
                 results = dict(img=img, img_shape=img.shape[:2])
-                results['oddities'] = header.oddities()
+                background = getattr(self.loader, 'background', None)
+                results['oddities'] = header.oddities(background)
             # Our loaders give them. An image that EXIF turns is right.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)

@@ -96,10 +96,15 @@ class Header(NamedTuple):
         """bool: Whether EXIF turns the image, and keeps its size."""
         return self.orientation > 1 and self.shown == self.size
 
-    def oddities(self) -> tuple[str, ...]:
-        """Return what stands out, as phrases that a report counts."""
+    def oddities(self, background: object = None) -> tuple[str, ...]:
+        """Return what stands out, as phrases that a report counts.
+
+        Args:
+            background (object): That of the loader. Transparency does not
+                stand out if it has one.
+        """
         found = {
-            'with transparency': self.transparent,
+            'with transparency': self.transparent and background is None,
             TURNED: self.orientation > 1,
             'with EXIF that cannot be read': self.odd_exif,
             'of several pages or frames': self.frames > 1,

@@ -284,7 +284,7 @@ class LoadImage(LoadImageFromFile):
             raise ValueError(problem)
         results['img'] = img
         results['img_shape'] = results['ori_shape'] = shape
-        results['oddities'] = header.oddities()
+        results['oddities'] = header.oddities(self.background)
         return results
 
     def _skip(self, path: str, error: OSError) -> None:

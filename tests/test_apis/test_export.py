@@ -123,7 +123,9 @@ def assert_features_of_a_photo(folder, encoder):
     pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn, as of a phone
-    Image.fromarray(pixels).resize((120, 90)).save(photo, exif=exif)
+    image = Image.fromarray(pixels).resize((120, 90))
+    image.putalpha(image.convert('L'))
+    image.save(photo, exif=exif)
     code = card_code(folder)
     names = {}
     with torch.no_grad():
@@ -145,7 +147,7 @@ def test_features_in_other_libraries(export, tmp_path, to):
     """Those of the ViT that was trained, which resizes its positions."""
     resize = dict(type='Resize', scale=TRAINED[::-1], backend='pillow')
     resize['interpolation'] = 'bicubic'
-    steps = [dict(type='LoadImageFromFile'), resize]
+    steps = [dict(type='mmmoca.LoadImage', background=(9, 99, 200)), resize]
     content, teacher = run_content(
         TRAINED,
         model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True)),

@@ -74,6 +74,9 @@ def test_facts_of_images(photos):
         'longer than 8 : 1': 1,
         **facts.odd,
     }
+    white = dict(type='mmmoca.LoadImage', background=(255, 255, 255))
+    kept = image_facts(folder(photos, [white])).odd
+    assert odd - kept == Counter(['with transparency'])
     assert facts.grey == 1
     (problem,) = facts.unreadable.values()
     assert 'broken.png' in problem and not facts.wrong  # which is skipped

@@ -2,12 +2,15 @@
 """A run on unlabelled images measures the agreement of neighbours."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.logging import HistoryBuffer
 from mmengine.registry import RUNNERS
 
 from mmmoca.engine.resume_check import validation_digest
+from mmmoca.engine.runners.baselines_hook import BaselinesHook, Judgement
 from mmmoca.engine.training import run
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import raw_pixels
@@ -147,3 +150,34 @@ def test_takes_some_images_evenly_spaced(images):
     whole = DATASETS.build(cfg.train_dataloader.dataset)
     every = [whole.get_data_info(row)['img_path'] for row in range(len(whole))]
     assert files == [every[row] for row in (0, 21, 41, 62)]
+
+
+def test_ends_with_a_verdict():
+    """A loss from random weights is told apart from one from a start."""
+    margin = 2.0
+    judgement = Judgement('last', '{}', 'agreement', margin)
+    hook = BaselinesHook(SimpleNamespace(judgements=[judgement]))
+    last = hook.last['last'] = 30.0
+    for kind, before, raw in (
+        ('start', last + margin, 0.0),
+        ('untrained', last + margin, 0.0),
+        ('start', last + 0.9 * margin, 0.0),
+        ('start', last - 0.9 * margin, 0.0),
+        ('untrained', last - margin, 0.0),
+        ('untrained', last - margin, last + 1),
+    ):
+        numbers = {kind: before, 'raw_pixels': raw}
+        logs = {
+            f'val/{k}': HistoryBuffer([n], [1]) for k, n in numbers.items()
+        }
+        hook.after_train(
+            SimpleNamespace(
+                message_hub=SimpleNamespace(log_scalars=logs),
+                logger=SimpleNamespace(info=lambda _: None),
+            )
+        )
+    lost, less, *small, learned, like_pixels = (
+        text.rsplit('):')[-1] for text in hook.gains
+    )
+    assert small[0] == small[1]
+    assert len({lost, less, small[0], learned, like_pixels}) == 5

@@ -265,6 +265,10 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
             notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):
             notes += f'- images left out that cannot be read: {number}\n'
+    if any('agreement' in result for result in results):
+        notes += (
+            "- agreement of neighbours: in the paper's views, not a run's\n"
+        )
     notes += ''.join(f'- {line}\n' for line in odd)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'

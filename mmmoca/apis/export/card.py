@@ -49,14 +49,14 @@ from PIL import Image, ImageOps
 model = timm.create_model('local-dir:FOLDER', pretrained=True).eval()
 settings = timm.data.resolve_model_data_config(model)
 upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
-photo = upright.convert('RGB')
+PHOTO
 images = timm.data.create_transform(**settings)(photo)[None]""",
     'transformers': """\
 from PIL import Image, ImageOps
 from transformers import AutoImageProcessor
 
 upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
-photo = upright.convert('RGB')
+PHOTO
 prepare = AutoImageProcessor.from_pretrained('FOLDER')
 images = prepare(photo, return_tensors='pt').pixel_values""",
     'mmmoca': """\
@@ -71,10 +71,15 @@ import numpy as np
 from PIL import Image, ImageOps
 
 upright = ImageOps.exif_transpose(Image.open('photo.jpg'))
-photo = upright.convert('RGB')
+PHOTO
 {resize}
 values = (np.asarray(photo) - {mean}) / {std}  # (H, W, 3)
 images = values.transpose(2, 0, 1)[None].astype(np.float32)"""
+_OPAQUE = "photo = upright.convert('RGB')"
+_ON_BACKGROUND = """\
+canvas = Image.new('RGBA', upright.size, {color})
+canvas.alpha_composite(upright.convert('RGBA'))
+photo = canvas.convert('RGB')"""
 _RESIZE_WHOLE = 'photo = photo.resize(({width}, {height}), {filter})'
 _RESIZE_AND_CROP = """\
 scale = {edge} / min(photo.size)
@@ -169,6 +174,9 @@ def _prepare(settings: Preprocessing, library: str) -> str:
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
     note = _RESIZES if library != 'mmmoca' else ''
+    photo = _OPAQUE
+    if (background := settings.pipeline[0].get('background')) is not None:
+        photo = _ON_BACKGROUND.format(color=(*background, 255))
     if (code := _PREPARED.get(library)) is None:
         height, width = settings.img_size
         shape = _RESIZE_AND_CROP if settings.resize else _RESIZE_WHOLE
@@ -183,4 +191,5 @@ def _prepare(settings: Preprocessing, library: str) -> str:
             mean=list(settings.mean),
             std=list(settings.std),
         )
+    code = code.replace('PHOTO', photo)
     return f'\n```python\n{code}\n```\n{note}'

@@ -150,7 +150,8 @@ class ImageFacts:
             self.wrong.append(problem)
         if turns and header.hides_turn and 'instances' in info:
             found.append(_UNCLEAR)
-        return header, (*header.oddities(), *found)
+        background = getattr(load, 'background', None)
+        return header, (*header.oddities(background), *found)
 
     def add_pixels(
         self, info: dict, load: LoadImageFromFile, header: Header

@@ -140,6 +140,8 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
         margin (float): A smaller difference tells nothing.
     """
     gain = last - next(iter(baselines.values()))
+    if gain <= -margin and 'untrained' in baselines:
+        return 'less than untrained: train longer, or lower the rate'
     if gain <= -margin:
         return 'the run has lost what the encoder knew'
     if gain < margin:
