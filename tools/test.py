@@ -2,12 +2,14 @@
 """Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from _arguments import add_common_arguments, run_program
 
 if TYPE_CHECKING:
     from mmengine.config import Config
+    from mmengine.runner import Runner
 
 # Hooks that draw predictions, by the scope of a config. mmpretrain's hook is
 # left out: it names a picture after the file alone, so images of the same name
@@ -58,7 +60,8 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
 
     Args:
         cfg (Config): That of the test, changed in place.
-        folder (str): Where to draw them, in ``vis_data/vis_image``.
+        folder (str): Where to draw them. mmseg and :func:`number_pictures`
+            use ``vis_data/vis_image`` in it.
 
     Raises:
         ValueError: If the test predicts neither.
@@ -70,8 +73,25 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
             '--show-dir draws the masks or boxes of a trained head, which '
             'this test does not have: leave it out'
         )
-    cfg.default_hooks.visualization = dict(type=hook, draw=True)
+    options = {}
+    if cfg.default_scope == 'mmdet':
+        options['test_out_dir'] = os.path.abspath(folder)
+    cfg.default_hooks.visualization = dict(type=hook, draw=True, **options)
     cfg.visualizer.save_dir = folder
+
+
+def number_pictures(runner: 'Runner') -> None:
+    """Number mmdet's pictures where images in several folders share a name.
+
+    Args:
+        runner (Runner): The test's.
+    """
+    dataset = runner.test_loop.dataloader.dataset
+    infos = map(dataset.get_data_info, range(len(dataset)))
+    names = [os.path.basename(info['img_path']) for info in infos]
+    for hook in runner.hooks:
+        if len({*names}) < len(names) and hasattr(hook, 'test_out_dir'):
+            hook.test_out_dir = None
 
 
 def test(args: argparse.Namespace) -> None:
@@ -106,6 +126,8 @@ def test(args: argparse.Namespace) -> None:
     runner = build_runner(cfg)
     if args.out is not None and args.out_item != 'metrics':
         runner.test_evaluator.metrics.append(DumpResults(args.out))
+    if args.show_dir is not None:
+        number_pictures(runner)
     metrics = runner.test()
     if args.out_item == 'metrics' and is_main_process():
         # JSON cannot store tensors, such as a confusion matrix.

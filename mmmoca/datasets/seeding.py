@@ -100,7 +100,8 @@ class SeededSampler(DefaultSampler):
             ):
                 raise ValueError(
                     'the pipeline must begin with mmmoca.SeedTransforms, or '
-                    'a run that was resumed would see other views'
+                    'a run that was resumed would see other views: add it, '
+                    "or write the loader's sampler.type=DefaultSampler"
                 )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite

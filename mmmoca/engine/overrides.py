@@ -22,6 +22,7 @@ from .settings import (
     settings_of,
     write_settings,
 )
+from .templates import REPLACED_BY
 from .written_values import written_values
 
 
@@ -92,7 +93,7 @@ def _kept(
     """Return the values of files that settings must not change.
 
     A file's own values win over settings of files that it inherits. A setting
-    that would remove the dict of such a value is dropped from ``inherited``.
+    that such a value replaces is dropped from ``inherited``.
     """
     before, written = cfg.to_dict(), written_values(files)
     own = {
@@ -105,17 +106,17 @@ def _kept(
     changes: dict[str, set] = defaultdict(set)
     for name, value in (inherited | given).items():
         file = None if name in given else nearest.get(name)
-        changed = copy.deepcopy(cfg)
-        write_settings(changed, {name: value})
-        differ = [key for key in own if _held(changed, key) != own[key]]
         if file:
             heirs = [f.name for f in files if file.name in f.inherited]
             nearer = set(whole).union(*(written[heir] for heir in heirs))
-            if any(_held(changed, key) is None for key in nearer & {*differ}):
+            if REPLACED_BY.get(name) in nearer:
                 del inherited[name]
                 continue
-        for key in differ:
-            changes[key].add(file and file.name)
+        changed = copy.deepcopy(cfg)
+        write_settings(changed, {name: value})
+        for key in own:
+            if _held(changed, key) != own[key]:
+                changes[key].add(file and file.name)
     return {
         key: own[key]
         for key, origins in changes.items()

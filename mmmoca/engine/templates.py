@@ -152,6 +152,7 @@ def own_masks(
     batch_size: int | None = None,
     arch: Arch | None = None,
     img_suffix: str | None = None,
+    seg_map_suffix: str | None = None,
     reduce_zero_label: bool | None = None,
 ) -> None:
     """Set up segmentation by one's own masks.
@@ -166,12 +167,17 @@ def own_masks(
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
-        img_suffix (str, optional): The images' extension, such as '.png'.
+        img_suffix (str, optional): How images' names end, such as '.png'.
+        seg_map_suffix (str, optional): How masks' names end.
         reduce_zero_label (bool, optional): Whether indices count from 1, and
             0 is ignored.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
-    masks = dict(img_suffix=img_suffix, reduce_zero_label=reduce_zero_label)
+    masks = dict(
+        img_suffix=img_suffix,
+        seg_map_suffix=seg_map_suffix,
+        reduce_zero_label=reduce_zero_label,
+    )
     _write_data(sets, data_root, classes, **masks)
     if classes is not None:
         cfg.model.decode_head.num_classes = len(classes)
@@ -203,6 +209,7 @@ def masks_in_context(
     bank_size: int | None = None,
     arch: Arch | None = None,
     img_suffix: str | None = None,
+    seg_map_suffix: str | None = None,
     reduce_zero_label: bool | None = None,
 ) -> None:
     """Set up in-context segmentation by one's own masks.
@@ -215,10 +222,15 @@ def masks_in_context(
         bank_size (int, optional): Labelled patches that are kept.
         arch (Arch, optional): Architecture of the backbone.
         img_suffix (str, optional): See :func:`own_masks`.
+        seg_map_suffix (str, optional): See :func:`own_masks`.
         reduce_zero_label (bool, optional): See :func:`own_masks`.
     """
     sets = [*_sets(cfg, 'test')]
-    masks = dict(img_suffix=img_suffix, reduce_zero_label=reduce_zero_label)
+    masks = dict(
+        img_suffix=img_suffix,
+        seg_map_suffix=seg_map_suffix,
+        reduce_zero_label=reduce_zero_label,
+    )
     _write_data(sets, data_root, classes, **masks)
     if img_size is not None:
         size = _pair(img_size)
@@ -288,6 +300,10 @@ SETTINGS: dict[str, Callable] = {
 }
 
 
+# Keys that replace a setting of an inherited file.
+REPLACED_BY = dict(epochs='train_cfg.max_iters', steps='train_cfg.max_epochs')
+
+
 def _write(part: ConfigDict | None, **values: Any) -> None:
     """Write the values that are given."""
     given = {key: value for key, value in values.items() if value is not None}
@@ -305,8 +321,14 @@ def _write_length(
 ) -> None:
     """Write the length of training; a batch size, also of a test alone."""
     loop = cfg.get('train_cfg')
-    if steps is not None and (epochs is not None or 'max_iters' not in loop):
-        raise ValueError('give steps to a loop that counts them, else epochs')
+    by_steps = 'max_iters' in (loop or {})
+    if epochs is not None and (by_steps or steps is not None):
+        raise ValueError(
+            f'epochs={epochs}: this loop counts steps, so write '
+            'train_cfg.max_iters instead'
+        )
+    if steps is not None and not by_steps:
+        raise ValueError(f'steps={steps}: this loop counts epochs')
     _write(loop, max_epochs=epochs, max_iters=steps)
     for loader in stage_loaders(cfg, 'train' if loop else 'test').values():
         _write(loader, batch_size=batch_size)

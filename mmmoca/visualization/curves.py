@@ -9,6 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from mmengine.config import Config
 
+from mmmoca.config_parts import member_configs
+from mmmoca.messages import listed
+
 Curve = tuple[list[int], list[float]]
 
 # Title of a panel, and the prefix of its names in the log.
@@ -186,6 +189,9 @@ def draw_run(path: str | Path) -> Figure:
         return draw_curves(scalars)
     cfg = Config.fromfile(file, import_custom_modules=False)
     words = cfg.get('model', {}).get('codebook', {}).get('num_words')
-    data = cfg.get('train_dataloader', {}).get('dataset', {}).get('data_root')
-    title = f'{cfg.get("work_dir")}, trained on {data}'
+    data = cfg.get('train_dataloader', {}).get('dataset', {})
+    roots = [part.get('data_root') for part in member_configs(data)]
+    title = f'{cfg.get("work_dir")}'
+    if roots := [*dict.fromkeys(filter(None, roots))]:
+        title += f', trained on {listed(roots)}'
     return draw_curves(scalars, words, title)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mmengine.config import Config
+from mmengine.dataset import ConcatDataset
 from mmpretrain.registry import DATASETS
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,9 +19,12 @@ from torch.utils.data import DataLoader, Dataset
 from mmmoca.apis import Encoder
 from mmmoca.apis.images import Images
 from mmmoca.apis.opening import image_set
+from mmmoca.config_parts import member_configs
 from mmmoca.datasets import LoadBands
+from mmmoca.datasets.seeding import members
 from mmmoca.evaluation import raw_pixels
 from mmmoca.evaluation.loaders import with_data_root
+from mmmoca.messages import listed
 
 from .pictures import to_picture
 
@@ -140,7 +144,10 @@ def open_sets(
             for loader in loaders
         )
     else:
-        dataset = DATASETS.build(cfg.train_dataloader.dataset)
+        # A wrapper may repeat images, which would be their own neighbours.
+        configs = member_configs(cfg.train_dataloader.dataset)
+        parts = [*map(DATASETS.build, configs)]
+        dataset = parts[0] if len(parts) == 1 else ConcatDataset(parts)
     return dataset, dataset
 
 
@@ -154,15 +161,18 @@ def pick_images(groups: Sequence[Hashable], number: int) -> list[int]:
     Returns:
         list[int]: Indices, sorted by group and then by index.
     """
-    members = defaultdict(list)
+    grouped = defaultdict(list)
     for index in torch.randperm(len(groups)).tolist():
-        members[groups[index]].append(index)
-    turns = chain.from_iterable(zip_longest(*members.values()))
+        grouped[groups[index]].append(index)
+    turns = chain.from_iterable(zip_longest(*grouped.values()))
     chosen = [index for index in turns if index is not None][:number]
     return sorted(chosen, key=lambda index: (groups[index], index))
 
 
 def root_of(dataset: Dataset) -> str:
-    """Return the folder of a data set, as its config has it."""
-    prefix = getattr(dataset, 'data_prefix', {}).get('img_path')
-    return str(prefix or dataset.data_root).rstrip('/')
+    """Return the folders of a data set, as its config gives them."""
+    roots = [
+        getattr(part, 'data_prefix', {}).get('img_path') or part.data_root
+        for part in members(dataset)
+    ]
+    return listed(str(root).rstrip('/') for root in dict.fromkeys(roots))

@@ -2,6 +2,7 @@
 """Training, validation, test and pictures of the small config."""
 
 import json
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -78,8 +79,12 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     found = json.loads(metrics.read_text())
     for name in ('coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP'):
         assert found[name] == scalars(runner, f'val/{name}')[-1], name
-    drawn = [*tmp_path.glob('drawn/vis_data/vis_image/*')]
-    assert len(drawn) == len(runner.val_dataloader.dataset)
+    drawn = {path.name for path in tmp_path.glob('drawn/*.*')}
+    rows = runner.val_dataloader.dataset
+    assert drawn == {
+        Path(row['img_path']).name
+        for row in map(rows.get_data_info, range(len(rows)))
+    }
 
 
 def test_mmdet_draws_predictions(trained, shapes, tmp_path):

@@ -344,6 +344,11 @@ def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
           'train_dataloader = dict(dataset=dict(pipeline=p))'], {},
          ('train_dataloader.dataset.pipeline.RandomCrop.crop_size',
           (128, 128))),
+        ('segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py',
+         ['epochs = 3', 'train_cfg = dict(_delete_=True, max_iters=500, '
+          'type="IterBasedTrainLoop")\n'
+          'param_scheduler = []'], {},
+         ('train_cfg.max_epochs', None)),
         ('classification/attentive_vit-b16_own-classes.py',
          ['epochs = 3', 'train_cfg = dict(max_iters=500)'], {},
          ('train_cfg.max_iters', 500)),

@@ -27,13 +27,13 @@ def place(tmp_path_factory):
     rng = np.random.default_rng(0)
     for split, index in (('train', 0), ('train', 1), ('val', 0)):
         pixels = rng.integers(0, 256, (96, 128, 3), np.uint8)
-        for kind, x in (
-            ('images', pixels),
-            ('masks', pixels[..., 0] // 100 + 1),
+        for kind, end, x in (
+            ('images', '.png', pixels),
+            ('masks', '_m.png', pixels[..., 0] // 100 + 1),
         ):
             folder = root / 'scenes' / kind / split
             folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(x).save(folder / f'{index}.png')
+            Image.fromarray(x).save(folder / f'{index}{end}')
     shapes = load_tool('drawn_sets/make_shapes_coco')
     shapes.make_shapes(root / 'shapes', train=4, val=2, size=96)
     return root
@@ -49,7 +49,7 @@ IN_CONTEXT = 'segmentation/incontext_vit-b16_own-masks-512x512', 'scenes'
 RETINANET = 'detection/retinanet_moca-vit-b16_fpn_1x_own-coco', 'shapes'
 COMMON = ' batch_size=2 arch=deit-t'
 SMALL = ' img_size=32 arch=deit-t'
-COUNTED_FROM_1 = ' img_suffix=.png reduce_zero_label=True'
+OTHER_MASKS = ' img_suffix=.png seg_map_suffix=_m.png reduce_zero_label=True'
 BOXES = ' classes=circle,cross,square,triangle img_size=96,64 epochs=1'
 TEMPLATES = [
     (*PRETRAINING, 'knn_root=photos epochs=1 batch_size=6 img_size=64 '
@@ -61,9 +61,9 @@ TEMPLATES = [
     (*LOW_SHOT, SMALL[1:]),
     (*LINEAR, 'epochs=1 batch_size=5' + SMALL),
     (*MASKS, 'classes=a,b,c crop_size=64,32 scale=128,64 epochs=1'
-     + COMMON + COUNTED_FROM_1),
+     + COMMON + OTHER_MASKS),
     (*IN_CONTEXT, 'classes=a,b,c img_size=32,64 bank_size=20 arch=deit-t'
-     + COUNTED_FROM_1),
+     + OTHER_MASKS),
     pytest.param(*RETINANET, COMMON[1:] + BOXES, marks=pytest.mark.ops),
 ]  # fmt: skip
 

@@ -65,7 +65,8 @@ def test_a_run_with_its_config(tmp_path):
     folder = tmp_path / '20260101_000000' / 'vis_data'
     values = train(3, **dict.fromkeys(names, 0.5))
     write(folder / 'scalars.json', values, {'knn/top1_k20': 30, 'step': 3})
-    data = dict(dataset=dict(data_root='photos'))
+    part = dict(data_root='photos')
+    data = dict(dataset=dict(type='RepeatDataset', dataset=part))
     model = dict(codebook=dict(num_words=640))
     cfg = dict(work_dir='runs/a', train_dataloader=data, model=model)
     Config(cfg).dump(folder / 'config.py')

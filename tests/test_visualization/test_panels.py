@@ -11,7 +11,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 import mmmoca
-from mmmoca.visualization.gallery import Gallery, open_sets
+from mmmoca.visualization.gallery import Gallery, open_sets, root_of
 from mmmoca.visualization.panels import (
     dense_patches,
     feature_and_word_colors,
@@ -24,7 +24,7 @@ from mmmoca.visualization.pictures import pca_colors
 from ..helpers.builders import PICTURE_SIZE as SIZE
 from ..helpers.builders import pictured_moca
 from ..helpers.images import DEMO_CONFIG, point_to, write_images
-from ..helpers.runs import demo_model
+from ..helpers.runs import demo_model, own_config
 from ..helpers.stores import write_arrow, write_shards
 
 
@@ -140,6 +140,22 @@ def test_images_of_any_place(tmp_path, write):
     np.testing.assert_array_equal(found.picture(0), known.picture(0))
     assert known.places_in(others) == [None, None]
     assert known.places_in(known.part([1])) == [None, 0]
+
+
+def test_wrapped_training_images(tmp_path):
+    """Each is taken once: its repetition would be its nearest image."""
+    write_images(tmp_path, train=2, val=1, classes=1)
+    cfg = own_config(tmp_path)
+    part = cfg.train_dataloader.dataset
+    part.pipeline = [dict(type='mmmoca.LoadImage')]
+    for wrapped, number in (
+        (dict(type='RepeatDataset', times=3, dataset=part), 3),
+        (dict(type='ConcatDataset', datasets=[part, part]), 6),
+    ):
+        cfg.train_dataloader.dataset = wrapped
+        images, _ = open_sets(cfg, None, part.pipeline)
+        assert len(images) == number
+        assert root_of(images) == str(tmp_path)
 
 
 class MeanPixels:
