@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """MOCA: self-supervised ViTs by masked online codebook assignments.
 
-A plugin of OpenMMLab. Importing it checks the versions of its requirements and
-tells MMEngine where ``_base_ = 'mmmoca::...'`` finds our configs, and PyTorch
-where to compile if the user has no name. It changes nothing else of the
-process and does not load PyTorch. :mod:`mmmoca.registry`
-registers the classes on first use.
+A plugin of OpenMMLab. Importing it does three things: it checks the versions
+of its requirements; it tells MMEngine where to find the configs that
+``_base_ = 'mmmoca::...'`` names; and, if the user has no name, it sets the
+folder for PyTorch's compiled code. The import does not load PyTorch.
+:mod:`mmmoca.registry` registers the classes on first use.
 
 :func:`mmmoca.load`, :func:`mmmoca.look` and :func:`mmmoca.pretrain` are
 imported on first use.
@@ -23,8 +23,9 @@ name_compile_cache()
 
 from mmengine.config.utils import MODULE2PACKAGE  # noqa: E402
 
-# For the name of a distribution MMEngine searches site-packages, which an
-# editable install does not use. For a submodule it takes its folder.
+# If this value is the name of a distribution, MMEngine searches site-packages,
+# where an editable install has no configs. If it is a submodule, MMEngine
+# searches the folder of that submodule.
 MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 
 

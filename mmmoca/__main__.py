@@ -8,7 +8,7 @@ from importlib import import_module
 from .shipped import shipped
 from .version import __version__
 
-# The program and its options for each command, and its purpose.
+# For each command: the program with its options, and what the command does.
 COMMANDS = dict(
     configs=(['configs'], 'list the configs; print one with what it inherits'),
     look=(['look'], 'show what images, masks and boxes are'),
@@ -25,7 +25,7 @@ COMMANDS = dict(
 
 
 def main() -> None:
-    """Run the program of a command with the other arguments."""
+    """Run the program of a command with the arguments that follow it."""
     lines = [f'  {name:9} {what}' for name, (_, what) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         'mmmoca',

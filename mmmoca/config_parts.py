@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Parts of a config. Importing this module does not load PyTorch."""
+"""Reads parts of a config. Importing this module does not load PyTorch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,30 +8,36 @@ from mmengine.config import Config, ConfigDict
 
 
 def parts_of(value: Any) -> Sequence:
-    """Return the parts of a key that takes a dict, a text, or several."""
+    """Wrap a dict or a string in a list; a list stays, None becomes []."""
     return [value] if isinstance(value, dict | str) else value or []
 
 
 def short_name(part: Mapping) -> str:
-    """Return the type of a part without its scope."""
+    """Return the ``type`` of a part without its scope."""
     return str(part.get('type')).rpartition('.')[2]
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value has neither a dict nor None in it."""
+    """Return True unless a value is a dict or None, or contains one."""
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
     return not isinstance(value, Mapping | None)
 
 
 def preprocessor_of(config: Mapping) -> Mapping:
-    """Return the data preprocessor, that of the model or of the config."""
+    """Return the config of the data preprocessor, or {}.
+
+    One of the model takes precedence over one at the config's top level.
+    """
     own = (config.get('model') or {}).get('data_preprocessor')
     return own or config.get('data_preprocessor') or {}
 
 
 def member_configs(dataset: dict) -> Iterator[dict]:
-    """Yield the configs of the data sets inside of a wrapper's config."""
+    """Yield the configs of the data sets in a wrapper's config.
+
+    The config of a data set that wraps no other is yielded itself.
+    """
     inside = parts_of(dataset.get('datasets') or dataset.get('dataset'))
     if not inside:
         yield dataset
@@ -40,13 +46,13 @@ def member_configs(dataset: dict) -> Iterator[dict]:
 
 
 def smallest_crop(step: Mapping) -> float:
-    """Return the side of a RandomResizedCrop's smallest crop of a square.
+    """Return the shorter side of the smallest crop of a RandomResizedCrop.
 
     Args:
         step (Mapping): Config of the transform.
 
     Returns:
-        float: A share of the square's side.
+        float: The side as a share of the image's side, for a square image.
     """
     share = min(step.get('crop_ratio_range', (0.08, 1.0)))
     low, high = step.get('aspect_ratio_range', (3 / 4, 4 / 3))
@@ -54,14 +60,18 @@ def smallest_crop(step: Mapping) -> float:
 
 
 def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:
-    """Return the loaders of a stage and of its loop.
+    """Return the configs of the data loaders that a stage reads.
+
+    A stage has its own loader, and its loop may have further ones.
 
     Args:
         cfg (Config): The config.
         stage (str): 'train', 'val' or 'test'.
 
     Returns:
-        dict[str, ConfigDict]: Loaders by what they are for: 'val', 'val bank'.
+        dict[str, ConfigDict]: Configs of the loaders by their names, such as
+        'val' for the stage's own and 'val bank' for the loop's
+        ``bank_dataloader``.
     """
     found = {stage: cfg.get(f'{stage}_dataloader')}
     for key, loader in (cfg.get(f'{stage}_cfg') or {}).items():

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writing files whole or not at all, reading lists, names that lead out."""
+"""Writes files atomically, reads lists, and checks paths."""
 
 import codecs
 import io
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Parts of a path that leave its folder: .., another backend, a null byte.
+# Parts of a path by which it may leave its folder: .., the scheme of another
+# file backend, a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
 
 
@@ -27,11 +28,12 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
 
     Args:
         folder (str): The folder. An empty name allows any place.
-        paths (Iterable[str]): Paths that begin with the folder, or were
-            absolute before they were joined to it.
+        paths (Iterable[str]): Paths that ``os.path.join`` has joined to the
+            folder. It keeps absolute paths as they are.
 
     Returns:
-        list[str]: Paths that do not begin with the folder or contain ``..``.
+        list[str]: Paths that do not begin with the folder, or that contain
+        ``..``, ``://`` or a null byte after it.
     """
     if not folder:
         return []
@@ -45,14 +47,14 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
 
 
 def check_regular(path: str | os.PathLike) -> None:
-    """Refuse a pipe, a device or a folder, whose reading may never end.
+    """Refuse a pipe, a device or a folder: reading one may never end.
 
     Args:
-        path (str | os.PathLike): What is to be read. A URL, and what is
-            missing, is left to its reader.
+        path (str | os.PathLike): What is to be read. URLs and missing files
+            pass this check; reading them raises its own errors.
 
     Raises:
-        OSError: If it is there and no regular file.
+        OSError: If the path exists and is not a regular file.
     """
     try:
         mode = os.stat(path).st_mode
@@ -63,29 +65,29 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
-    """Read a list of names, one a line, as any system writes it.
+    """Read a list of names, one a line, from a text file of any system.
 
     Args:
-        path (str | os.PathLike): The list, or its URL for MMEngine's file
+        path (str | os.PathLike): The file, or its URL for MMEngine's file
             backends.
 
     Yields:
-        str: Its lines, without what ends them.
+        str: A line, without its line break.
 
     Raises:
-        OSError: If it is missing, or no regular file.
-        ValueError: If it is neither UTF-8 nor UTF-16.
+        OSError: If the file is missing, or is not a regular file.
+        ValueError: If its encoding is neither UTF-8 nor UTF-16.
     """
     from mmengine import fileio
 
     check_regular(path)
     content = fileio.get(path)
-    # Editors of Windows begin a text with a mark.
+    # Windows editors begin a text file with a byte order mark.
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = 'utf-16' if utf16 else 'utf-8-sig'
-    if not utf16 and b'\0' in content[:2]:  # of UTF-16 without its mark
+    if not utf16 and b'\0' in content[:2]:  # UTF-16 without a mark
         encoding = f'utf-16-{"be" if content[:1] == bytes(1) else "le"}'
-    # Lines are taken from one block of bytes.
+    # Lines are decoded one by one: a list of all of them takes more memory.
     lines = io.TextIOWrapper(io.BytesIO(content), encoding, newline='\n')
     try:
         for line in lines:
@@ -101,12 +103,12 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
     """Write a file or a folder that appears only when it is complete.
 
     Args:
-        path (str | os.PathLike): The destination. Its parent is made if
-            needed. It replaces an older file or an empty folder.
+        path (str | os.PathLike): The destination. Its parent folder is made
+            if needed. An older file or an empty folder there is replaced.
 
     Yields:
-        Path: A temporary path with the same name, to write to. An exception
-        removes it.
+        Path: A temporary path with the same name, to write to. It is removed
+        if an exception is raised.
     """
     path = Path(os.path.abspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,15 +148,15 @@ def write_json(path: str | os.PathLike, data: dict) -> None:
 
 
 def write_figure(path: str | os.PathLike, figure: 'Figure') -> None:
-    """Write a figure of matplotlib, whole or not at all.
+    """Write a matplotlib figure, whole or not at all.
 
     Args:
-        path (str | os.PathLike): The picture. Its suffix is the format.
+        path (str | os.PathLike): The image file. Its suffix sets the format.
         figure (Figure): The figure.
     """
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # names may have dollar signs
+        text.set_parse_math(False)  # a dollar sign starts no formula
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)

@@ -1,17 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Importing this adds our models to mmpretrain's ``ModelHub``.
+"""Importing this module adds our models to mmpretrain's ``ModelHub``.
 
-``list_models``, ``get_model`` and mmpretrain's inferencers then know their
-names. Our reader reads the authors' released weights for our models.
+``list_models``, ``get_model`` and mmpretrain's inferencers then know the names
+of our models, and load their published weights with our reader.
 """
 
-from .checkpoints import guarded  # isort: skip, mmpretrain quietly
+# This import comes first because it silences mmpretrain's messages.
+from .checkpoints import guarded  # isort: skip
 from mmpretrain.apis.model import ModelHub
 
 from .shipped import shipped
 
-# The models that mmpretrain can build. model-index.yml, which mim reads, also
-# has segmentors and detectors.
+# These folders hold the models that mmpretrain can build. model-index.yml,
+# which mim reads, also lists segmentors and detectors.
 _others = set(ModelHub._models_dict)
 for _folder in ('', 'classification/', 'demo/'):
     _metafile = shipped(f'configs/{_folder}metafile.yml')

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Imports all of mmpretrain that this package uses, without its messages.
+"""Imports the parts of mmpretrain that this package uses.
 
-Modules that take parts of mmpretrain import this one first.
+mmpretrain's messages are suppressed. A module that imports from mmpretrain
+imports this one first.
 """
 
 from .requirements import import_quietly

@@ -1,19 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Foreign names in messages."""
+"""Escapes names from outside for messages, and defines a warning."""
 
 import logging
 from collections.abc import Iterable
 
 
 class DataWarning(UserWarning):
-    """A warning of what stands out in data. A run logs it instead."""
+    """A warning about what stands out in data. A run logs it instead."""
 
 
 def printable(text: object) -> str:
     """Escape control characters, which a terminal would obey.
 
     Args:
-        text (object): A text, such as the name of a file.
+        text (object): A text, such as a file name.
 
     Returns:
         str: One line, with Python's escapes for unprintable characters.
@@ -34,7 +34,8 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
         limit (int): Number of names to write out. Defaults to 5.
 
     Returns:
-        str: For example ``a, b and 7 more``; see :func:`printable`.
+        str: For example ``a, b and 7 more``. Names are escaped by
+        :func:`printable`.
     """
     names = list(names)
     rest = len(names) - limit
@@ -43,13 +44,14 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
 
 
 def escape_record(record: logging.LogRecord) -> bool:
-    """Escape control characters of a log record; a filter of loggers.
+    """Escape the control characters of a log record, as a logger's filter.
 
     Args:
-        record (logging.LogRecord): The record. Its lines are kept.
+        record (logging.LogRecord): The record, changed in place. Its line
+            breaks are kept.
 
     Returns:
-        bool: True, the record is logged.
+        bool: True, so that the logger keeps the record.
     """
     lines = record.getMessage().expandtabs().split('\n')
     record.msg, record.args = '\n'.join(map(printable, lines)), None

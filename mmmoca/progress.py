@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Progress of a long task: a bar on a terminal or in a notebook, or lines."""
+"""Shows the progress of a long task, as a bar or as lines of text."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,20 +22,20 @@ def in_notebook() -> bool:
 def progress_bar(
     unit: str, total: int, show: bool = True, seconds: float = 30
 ) -> Iterator[Callable[..., None]]:
-    """Show rich's bar on a terminal, and some lines in a log file.
+    """Show a bar on a terminal or in a notebook, and print lines elsewhere.
 
     Args:
         unit (str): Name of the units, such as 'images'.
         total (int): Number of units.
         show (bool): Whether to show anything. Defaults to True.
-        seconds (float): Time between two lines of a log file. Defaults to
-            30.
+        seconds (float): Least time between two lines. Defaults to 30.
 
     Yields:
-        Callable: ``update(done, note='')`` sets the number of units done,
-        those of earlier processes too, and a note beside it.
+        Callable: ``update(done, note='')`` sets the number of units done so
+        far, and a note that is shown after it.
     """
-    # Notebooks show a terminal's bar, too. Rich's own needs ipywidgets there.
+    # Notebooks can show the bar of a terminal. Rich's own bar for notebooks
+    # needs ipywidgets.
     console = Console(
         force_jupyter=False, force_terminal=True if in_notebook() else None
     )

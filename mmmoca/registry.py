@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registries of scope ``mmmoca``, children of MMEngine's.
+"""Registries of the scope ``mmmoca``, children of MMEngine's registries.
 
-``type='mmmoca.X'`` resolves from any OpenMMLab config: MMEngine imports
-``mmmoca.registry`` by the prefix, and each registry imports its own modules
-from ``locations`` on first use, so no ``custom_imports`` is needed.
+``type='mmmoca.X'`` works in any OpenMMLab config without ``custom_imports``:
+MMEngine imports ``mmmoca.registry`` because of the prefix, and each registry
+imports the modules in its ``locations`` on first use.
 """
 
 from typing import Any
@@ -13,19 +13,21 @@ from mmengine.registry import DefaultScope, Registry
 
 
 class _Registry(Registry):
-    """A registry that looks up names in the scope of the run, too.
+    """A registry that also looks up names in the scope of the run.
 
-    MMEngine builds what a config takes from ``_base_ = 'mmmoca::...'`` in the
-    scope ``mmmoca``, but it was written for the scope ``mmpretrain``, or for
-    ``mmseg`` or ``mmdet``, which have other classes of MMCV's names.
+    MMEngine builds the parts that a config inherits by
+    ``_base_ = 'mmmoca::...'`` in the scope ``mmmoca``. These parts were
+    written for the scope ``mmpretrain``, ``mmseg`` or ``mmdet``. The last two
+    have their own classes under some of MMCV's names.
     """
 
     def get(self, key: str) -> Any:
         """Get a registered class or function.
 
         Args:
-            key (str): Its name. Without a scope the order is this package,
-                the scope of the run, MMEngine, mmpretrain.
+            key (str): Its name. A name without a scope is searched in this
+                package, the scope of the run, MMEngine and mmpretrain, in
+                this order.
 
         Returns:
             The class or function, or None if the name is unknown.
@@ -44,18 +46,18 @@ class _Registry(Registry):
 def child_of(
     parent: Registry, location: str = 'mmmoca.engine.parts'
 ) -> Registry:
-    """Register a child of this scope.
+    """Create a registry of the scope ``mmmoca``.
 
     Args:
-        parent (Registry): That of MMEngine or of mmpretrain.
-        location (str): The module that has its classes.
+        parent (Registry): The registry of MMEngine that becomes its parent.
+        location (str): The module whose import registers its classes.
 
     Returns:
-        Registry: The child.
+        Registry: The new registry, a child of ``parent``.
     """
-    # MMEngine warns of a registry without a child in the scope, and of a child
-    # without locations. Importing `mmmoca.checkpoints` registers the schemes
-    # mmmoca-file:// and so on.
+    # MMEngine warns if a registry has no child in a scope, and if a child has
+    # no locations. Importing `mmmoca.checkpoints` registers the schemes of
+    # checkpoint addresses, such as mmmoca-file://.
     return _Registry(
         parent.name,
         parent=parent,

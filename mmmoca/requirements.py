@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The requirements of this package: versions and compiled operators."""
+"""Checks the requirements: versions of packages, and compiled operators."""
 
 import gc
 import getpass
@@ -13,15 +13,19 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
 
-# Each module and its oldest version. Several distributions provide the modules
-# of OpenMMLab, so that none of them can be a hard dependency.
+# Each required module and its oldest supported version. Several distributions
+# provide the modules of OpenMMLab, so none of these distributions can be a
+# hard dependency.
 _REQUIREMENTS = dict(
     torch='2.6', mmengine='0.10.7', mmcv='2.1', mmpretrain='1.2'
 )
 
 
 def _installed_version(module: str) -> str | None:
-    """Return a module's version, or None for a checkout on PYTHONPATH."""
+    """Return a module's version, or None for a checkout on PYTHONPATH.
+
+    The version of a missing module is the text 'not installed'.
+    """
     if find_spec(module) is None:
         return 'not installed'
     for name in (f'onedl-{module}', module, f'{module}-lite'):
@@ -31,16 +35,16 @@ def _installed_version(module: str) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: (2, 11, 0) for '2.11.0a0+cu130'."""
+    """Return a version as numbers: (2, 11, 0) for '2.11.0a0+cu130'."""
     return tuple(map(int, re.findall(r'\d+', re.match(r'[\d.]*', version)[0])))
 
 
 def check_requirements() -> None:
-    """Check that the required modules are there and recent enough.
+    """Check that the required modules are installed and recent enough.
 
     Raises:
         ImportError: If modules are missing or too old. The message lists all
-            of them and the command that installs them.
+            of these and says how to install them.
     """
     found = {module: _installed_version(module) for module in _REQUIREMENTS}
     problems = [
@@ -59,10 +63,10 @@ def check_requirements() -> None:
 
 
 def name_compile_cache() -> None:
-    """Name PyTorch's folder of compiled code for a user without a name.
+    """Set the folder of PyTorch's compiled code if the user has no name.
 
-    Importing torchvision sets the same variable by the user's name, and
-    fails in a container that knows the user by a number alone.
+    Importing torchvision derives this folder from the user's name. In a
+    container that knows the user by number only, that import would fail.
     """
     try:
         getpass.getuser()
@@ -84,8 +88,8 @@ def import_quietly(*modules: str) -> None:
     # operators.
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    # What is imported stays: looking for garbage in it takes a seventh of
-    # the time.
+    # Imported objects are not garbage. Looking for garbage among them would
+    # take a seventh of the time of the import.
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -103,15 +107,15 @@ def import_extra(module: str, user: str, extra: str = 'data') -> Any:
     """Import a module that an extra of this package installs.
 
     Args:
-        module (str): Its name.
-        user (str): What needs it, for the error.
-        extra (str): The extra. Defaults to 'data'.
+        module (str): Name of the module.
+        user (str): What needs the module, for the error message.
+        extra (str): Name of the extra. Defaults to 'data'.
 
     Returns:
         Any: The module.
 
     Raises:
-        ImportError: If it is not installed. Says what to install.
+        ImportError: If it is not installed. The message says what to install.
     """
     try:
         return import_module(module)
@@ -126,7 +130,7 @@ class MissingOpsError(ImportError):
 
 
 def check_compiled_ops() -> None:
-    """Check that detection can run here.
+    """Check that the packages for detection are installed.
 
     Raises:
         MissingOpsError: If mmdet or the compiled operators of mmcv are not

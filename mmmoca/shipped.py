@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Configs and tools of the repository, in a checkout or installed."""
+"""Finds the repository's configs and tools, in a checkout or installed."""
 
 import difflib
 import os
@@ -17,8 +17,8 @@ def shipped(name: str) -> Path | None:
             ``tools/train.py``.
 
     Returns:
-        Path | None: Its path in ``.mim`` of an installed package, or beside
-        the package in a checkout. None if there is neither.
+        Path | None: Its path on this machine: in the folder ``.mim`` of an
+        installed package, or in the checkout. None if it is in neither.
     """
     for root in (_PACKAGE / '.mim', _PACKAGE.parent):
         if (root / name).exists():
@@ -30,15 +30,17 @@ def find_config(name: str | os.PathLike) -> Path:
     """Find a config file.
 
     Args:
-        name (str | os.PathLike): Its path, or the name of one of mmmoca, such
-            as 'moca_vit-b16_200e', 'configs/demo/knn_vit-tiny_textures.py' or
+        name (str | os.PathLike): Path of the file, or the name of a config of
+            mmmoca, such as 'moca_vit-b16_200e',
+            'configs/demo/knn_vit-tiny_textures.py' or
             'mmmoca::demo/knn_vit-tiny_textures.py'.
 
     Returns:
         Path: The file.
 
     Raises:
-        FileNotFoundError: If there is none. Names near ones.
+        FileNotFoundError: If there is no such config. The message gives the
+            most similar names.
     """
     path = Path(name).expanduser()
     for file in (path, Path(f'{path}.py')):
@@ -66,7 +68,7 @@ def shipped_configs() -> dict[str, Path]:
     """Return the configs of mmmoca.
 
     Returns:
-        dict[str, Path]: The files by their names, such as
+        dict[str, Path]: The config files by their names, such as
         'moca/moca_vit-b16_200e'.
     """
     folder = shipped('configs')

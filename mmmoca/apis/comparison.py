@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""All frozen protocols, on features that are extracted once per encoder."""
+"""Evaluates frozen encoders: k-NN, linear, low-shot and agreement."""
 
 import os
 import warnings
@@ -57,7 +57,8 @@ def untrain(encoder: Encoder, seed: int = 0) -> None:
     """Give an encoder the initial weights that MOCA trains from.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`, changed in place.
+        encoder (Encoder): What :func:`mmmoca.load` returned. Changed in
+            place.
         seed (int): Seed of the weights. Defaults to 0.
     """
     vit = encoder.backbone
@@ -83,37 +84,41 @@ def evaluate(
     seed: int = 0,
     num_workers: int | None = None,
 ) -> dict:
-    """Evaluate a frozen encoder by its method's published settings.
+    """Evaluate a frozen encoder with its method's published settings.
 
-    Unlike in the protocol's own config, linear probing sees no augmented
-    images, and all transforms are the encoder's.
+    Two things differ from the configs of the protocols: linear probing sees no
+    augmented images, and all transforms are the encoder's.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
-        data_root (str | os.PathLike): Folder with ``train`` and ``val``.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        data_root (str | os.PathLike): Folder of labelled images, in
+            ``train/<class>/`` and ``val/<class>/``.
         cache (str | os.PathLike): Folder for the features. A later call with
-            the same weights, images and transforms reads them again.
-        preset (Preset, optional): The features and settings to use; the
-            encoder's if not given.
-        protocols (Sequence[str]): Names of those to run.
-        shots (Sequence[int]): Images per class in low-shot sets.
-        percent (Sequence[float]): Percentages of each class for low-shot sets.
-        sets (int): Low-shot draws for each number and percentage, as in
-            make_subset.py.
+            the same weights, images and transforms reads them from there.
+        preset (Preset, optional): The features and settings to use. Defaults
+            to the encoder's preset.
+        protocols (Sequence[str]): Names of the protocols to run: 'knn',
+            'linear' and 'lowshot'.
+        shots (Sequence[int]): Numbers of training images per class for
+            low-shot classification.
+        percent (Sequence[float]): Percentages of each class's training images
+            for low-shot classification.
+        sets (int): Training sets to draw for each number and percentage, as
+            in make_subset.py.
         epochs (int): Epochs of linear probing.
         batch_size (int): Batch size of linear probing.
         seed (int): Seed of the draws and of linear probing.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: What each protocol gave, and ``rank_me`` of [AVG] of the
-        validation images.
+        dict: The accuracies of each protocol by its name; ``rank_me``, the
+        RankMe of the validation images' [AVG]; and ``unreadable``, the number
+        of images that cannot be read, which are left out.
 
     Raises:
-        OSError: If there are no images, or none can be read. If only some
-            cannot be read, they are left out and counted in ``unreadable``.
-        ValueError: If the sets have different classes, or only one, or a class
-            has too few images.
+        OSError: If there are no images, or none of a set can be read.
+        ValueError: If the two sets have different classes or only one class,
+            or if a class has too few images.
     """
     preset = preset or encoder.preset
     images = [*labelled_sets(encoder, data_root).values()]
@@ -154,18 +159,18 @@ def evaluate(
 def labelled_sets(
     encoder: Encoder, data_root: str | os.PathLike
 ) -> dict[str, ImageSet]:
-    """Find the images that :func:`evaluate` learns from and tests.
+    """Find the training and validation images of :func:`evaluate`.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
-        data_root (str | os.PathLike): Folder with ``train`` and ``val``.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        data_root (str | os.PathLike): See :func:`evaluate`.
 
     Returns:
         dict[str, ImageSet]: The sets 'train' and 'val'.
 
     Raises:
-        OSError: If there are no images.
-        ValueError: If the sets have different classes, or only one.
+        OSError: If there are no images, or none of a set can be read.
+        ValueError: If the two sets have different classes, or only one class.
     """
     sets = {
         split: image_set(
@@ -192,25 +197,26 @@ def evaluate_unlabelled(
     num_workers: int | None = None,
     num_images: int = 500,
 ) -> dict:
-    """Measure the agreement of neighbours of some images without labels.
+    """Measure the agreement of neighbours, which needs no labels.
 
-    Two views of each image should have the same nearest images, see
-    :func:`~mmmoca.evaluation.neighbour_agreement`. Whatever the encoder was
-    trained by, the views are those of the paper's training, at the encoder's
-    size.
+    The two views of an image should have the same nearest images, see
+    :func:`~mmmoca.evaluation.neighbour_agreement`. The views are drawn as in
+    the paper's training, at the encoder's input size, for encoders of all
+    methods.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
         images (str | os.PathLike): Folder of images, at any depth.
-        preset (Preset, optional): Its feature for k-NN is used; the
-            encoder's if not given.
+        preset (Preset, optional): The preset whose k-NN feature is used.
+            Defaults to the encoder's preset.
         seed (int): Seed of the views.
         num_workers (int, optional): See :meth:`Encoder.embed`.
-        num_images (int): Images at most, evenly spaced.
+        num_images (int): The largest number of images to use. If there are
+            more, evenly spaced ones are used.
 
     Returns:
-        dict: ``agreement``, in percent. Images that cannot be read are left
-        out, and counted in ``unreadable``.
+        dict: ``agreement``, in percent; and ``unreadable``, the number of
+        images that cannot be read, which are left out.
 
     Raises:
         OSError: If no image can be read.
@@ -242,7 +248,7 @@ def evaluate_unlabelled(
 
 
 def _views(encoder: Encoder) -> list[list[dict]]:
-    """Return the transforms of both views (paper, appendix C.4)."""
+    """Return the transforms of the two views (paper, appendix C.4)."""
     config = Config.fromfile(shipped('configs') / VIEWS)
     crop = dict(config.crop, scale=encoder.preprocessing.img_size)
     loader = encoder.pipeline[0]
@@ -265,7 +271,7 @@ def _pick(
     scale: Callable[[Tensor], Tensor] = Tensor.float,
     prefix: str = '',
 ) -> list[FeatureShard]:
-    """Return a feature of the training and of the validation images."""
+    """Return one feature of each set of images, such as 'cls-avg'."""
     kinds = [prefix + part for part in feature.split('-')]
     return [
         FeatureShard(
@@ -278,14 +284,14 @@ def _pick(
 
 
 def _unit(feats: Tensor) -> Tensor:
-    """L2-normalise the rows, on the device that searches them fastest."""
+    """L2-normalise the rows, on the GPU if there is one."""
     return F.normalize(feats.to(get_device()))
 
 
 def _by_subset(
     subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
-    """Return accuracies, mean and deviation of each subset's sets."""
+    """Return, for each number or percentage, the accuracies of its sets."""
     found = set_accuracies(results)
     return [
         dict(
@@ -305,10 +311,10 @@ def _features(
     cache: str | os.PathLike,
     num_workers: int | None,
 ) -> tuple[ImageSet, dict[str, Tensor]]:
-    """Return the images that can be read, and their features.
+    """Return the images that can be read, and their features by kind.
 
-    The features are [CLS] and the mean patch token, after the final norm and
-    before it.
+    The kinds are [CLS] and the mean patch token, each after and before the
+    final norm.
     """
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
     found = Images(images.data_list, encoder.pipeline)
@@ -318,7 +324,7 @@ def _features(
     if is_whole(path, (len(found), len(kinds) * encoder.backbone.embed_dims)):
         lacking = np.flatnonzero(np.isnan(np.load(path, 'r')[:, 0]))
         if any(isinstance(found[row], Tensor) for row in lacking):
-            path.unlink()  # they can be read by now
+            path.unlink()  # such images can be read now: compute them
     embed_to_file(
         encoder,
         found,
@@ -342,7 +348,7 @@ def _subsets(
     sets: int,
     seed: int,
 ) -> dict[str, list[list[int]]]:
-    """Return the training rows of each set, by the subset's name."""
+    """Draw low-shot sets: lists of training rows, by names like '1 shot'."""
     images = images_by_class(dataset)
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent

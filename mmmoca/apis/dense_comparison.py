@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Dense protocols for the encoder of a checkpoint, on cached features."""
+"""Evaluates an encoder by dense protocols, on cached patch features."""
 
 import math
 import os
@@ -34,21 +34,23 @@ def patch_maps(
     cache: str | os.PathLike,
     num_workers: int | None = None,
 ) -> Tensor:
-    """Return patch features of images, kept in half precision in a file.
+    """Return the patch features of images, and cache them in a file.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
-        images (Images): Files, all of one size after their transforms.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        images (Images): Image files, which their transforms bring to the
+            encoder's input size.
         cache (str | os.PathLike): Folder for the features. A later call with
-            the same weights, images and transforms reads them back.
+            the same weights, images and transforms reads them from there.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        Tensor: (N, D, h, w), float16.
+        Tensor: The patch tokens after the final norm, as maps, (N, D, h, w),
+        float16.
 
     Raises:
-        OSError: For an image that cannot be read.
-        ValueError: If memory cannot hold them.
+        OSError: If an image cannot be read.
+        ValueError: If the features do not fit in memory.
     """
     patch = encoder.backbone.patch_embed.projection.kernel_size
     sides = zip(encoder.preprocessing.img_size, patch)
@@ -65,7 +67,7 @@ def patch_maps(
     path = Path(cache) / f'{name}.patches.npy'
     if is_whole(path, shape, np.float16):
         return torch.from_numpy(np.load(path))
-    # Allocated once: joining parts would double the memory.
+    # Allocated once: joining parts would need twice the memory.
     maps = torch.empty(shape, dtype=torch.half)
     for rows, found, errors in encoder.stream(
         images, features=('patches',), num_workers=num_workers
@@ -80,17 +82,18 @@ def patch_maps(
 def images_with_masks(
     encoder: Encoder, root: str | os.PathLike, split: str
 ) -> tuple[Images, list[np.ndarray]]:
-    """Return a folder's images and masks in the encoder's input size.
+    """Return images and their masks, resized to the encoder's input size.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
-        root (str | os.PathLike): Has ``images/<split>`` or ``<split>``, and
-            ``masks/<split>`` with a PNG of the same name for each image, see
-            :func:`read_mask`.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        root (str | os.PathLike): Folder with the images in ``images/<split>``
+            or ``<split>``. ``masks/<split>`` contains for each image a PNG
+            with the same name, see :func:`read_mask`.
         split (str): 'train' or 'val'.
 
     Returns:
-        tuple[Images, list[np.ndarray]]: The images, and masks, (H, W), uint8.
+        tuple[Images, list[np.ndarray]]: The images; and their masks, (H, W),
+        uint8, in the same order.
 
     Raises:
         OSError: If a folder or a mask is missing, or cannot be read.
@@ -131,32 +134,34 @@ def evaluate_masks(
     seed: int = 0,
     num_workers: int | None = None,
 ) -> dict:
-    """Segment images by the frozen patch features of an encoder.
+    """Evaluate an encoder's frozen patch features by semantic segmentation.
 
-    Images and masks are resized to the encoder's input size, at which
-    predictions are scored. Nothing is augmented.
+    Images and masks are resized to the encoder's input size. Predictions are
+    scored at this size. Nothing is augmented.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
         root (str | os.PathLike): See :func:`images_with_masks`.
         cache (str | os.PathLike): See :func:`patch_maps`.
-        protocols (Sequence[str]): Some of :data:`DENSE`.
-        bank_size (int): Patches of the bank of in-context segmentation.
-        steps (int): Steps of the linear layer's training.
+        protocols (Sequence[str]): Names of the protocols to run, from
+            :data:`DENSE`.
+        bank_size (int): Number of patches in the bank of in-context
+            segmentation.
+        steps (int): Training steps of the linear layer.
         seed (int): Seed of both protocols.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: ``incontext`` with ``mIoU`` in percent and ``bank_patches``,
-        ``linear-seg`` with ``mIoU``, and ``missing_classes``, those of the
-        validation masks that no training mask has, so that no protocol can
-        predict them.
+        dict: ``incontext``, a dict with ``mIoU`` in percent and the number
+        ``bank_patches``; ``linear-seg``, a dict with ``mIoU``; and
+        ``missing_classes``, the classes of validation masks that are in no
+        training mask, so that no protocol can predict them.
 
     Raises:
         OSError: See :func:`images_with_masks`.
-        ValueError: Likewise; if the training masks have fewer than two
-            classes, or the validation masks none; or if memory cannot hold
-            the features.
+        ValueError: If a mask is not valid (see :func:`read_mask`), if the
+            training masks have fewer than two classes or the validation masks
+            none, or if the features do not fit in memory.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     known, asked = (

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of any number of images, written to a file that can be resumed."""
+"""Writes features of any number of images to a file, with resuming."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ from .features import KINDS, check_batch_size, refuse
 from .images import Images
 from .opening import open_images
 
-# Images in a part. A killed process loses at most one part.
+# Number of images in a part. A killed process loses at most one part.
 PART = 512
 
 
@@ -42,49 +42,52 @@ def embed_to_file(
     skip_unreadable: bool = False,
     progress: bool = True,
 ) -> dict:
-    """Write the features of images, and go on where an earlier call stopped.
+    """Write features of images to a file, or resume an earlier call.
 
-    Finished parts lie in ``OUT.incomplete`` until all are there. Their names
-    have a digest of what they are made from. A part is always computed in the
-    same batches, so that the result does not depend on stops or on the number
-    of processes. A part or file that is damaged is made anew. Called by all
-    ranks together, which divide the parts among them.
+    The images are divided into parts. Finished parts are kept in the folder
+    ``OUT.incomplete`` until all parts are finished (``OUT`` is the path
+    ``out``). The name of a part includes a digest of its input. A part is
+    always computed in the same batches, so the result depends neither on
+    interruptions nor on the number of processes. Damaged parts and files are
+    written again.
+
+    All ranks call this together and share the parts.
 
     Args:
-        encoder (Encoder): An encoder of :func:`mmmoca.load`.
-        images (str | os.PathLike | Sequence[str] | Images): A folder,
-            shards, or a Hugging Face data set, see :meth:`Encoder.embed`;
-            or files.
-        out (str | os.PathLike): ``.npy``, with the names of the images one a
-            line in ``OUT.names.txt`` and what they were made from in
-            ``OUT.json``; or ``.parquet`` with the columns ``name`` and
-            ``feature``, and the same ``OUT.json``.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        images (str | os.PathLike | Sequence[str] | Images): A folder of
+            images or shards, or a Hugging Face data set, see
+            :meth:`Encoder.embed`; or a list of image files.
+        out (str | os.PathLike): The file. In ``.npy`` it contains only the
+            features; the names of the images are written to
+            ``OUT.names.txt``, one a line. In ``.parquet`` it has the columns
+            ``name`` and ``feature``. In both cases the record is written to
+            ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg', see
-            :meth:`Embeddings.pick`; by default what k-NN takes of this
-            encoder.
-        batch_size (int): Images at a time.
+            :meth:`Embeddings.pick`. Defaults to ``encoder.feature``.
+        batch_size (int): Images in a batch.
         num_workers (int, optional): See :meth:`Encoder.embed`.
         amp (bool): See :meth:`Encoder.embed`.
         skip_unreadable (bool): Write NaN for an image that cannot be read,
-            instead of an error.
+            instead of raising an error.
         progress (bool): Show a progress bar, on the first rank.
 
     Returns:
-        dict: The record of the file: ``number`` of images, names of those
-        ``unreadable``, and what the features were made from.
+        dict: The record of the file. It includes the ``number`` of images,
+        the names of ``unreadable`` images, and all inputs of the features.
 
     Raises:
-        FileExistsError: If ``out`` was made from other images or another
-            encoder, as a whole or in part. It says what differs.
+        FileExistsError: If ``out``, or a finished part of it, was made from
+            other input. The message says what differs.
         FileNotFoundError: If there are no images.
-        OSError: For an image that cannot be read, or could not when ``out``
-            was made; it names the file.
-        RuntimeError: If another process writes ``out``.
-        ImportError: If ``.parquet`` is asked for and pyarrow is missing.
-        TypeError: For images in memory, which have no names.
-        ValueError: If ``out`` ends in something else, or cannot hold the name
-            of an image (a line break in ``.npy``, a name that is no Unicode
-            in ``.parquet``), or as :meth:`Encoder.embed`.
+        OSError: If an image cannot be read, or could not be read when ``out``
+            was made. The message names it.
+        RuntimeError: If another process writes to ``out``.
+        ImportError: If ``out`` is ``.parquet`` and pyarrow is missing.
+        TypeError: For images in memory, because they have no names.
+        ValueError: If ``out`` has another ending; if it cannot contain the
+            name of an image (``.npy`` no line break, ``.parquet`` no invalid
+            Unicode); or as in :meth:`Encoder.embed`.
     """
     out = Path(out).expanduser()
     feature = feature or encoder.feature
@@ -106,7 +109,7 @@ def embed_to_file(
         names=list_digest(paths, names),
         part=PART,
     )
-    made_from = json.loads(json.dumps(made_from))  # lists, as in a file
+    made_from = json.loads(json.dumps(made_from))  # tuples become lists
     record = Path(f'{out}.json')
     earlier = _earlier(out, record, made_from)
     if earlier and _is_complete(out, names, width):
@@ -132,7 +135,7 @@ def embed_to_file(
             for part, span in parts.items()
             if not is_whole(part, (len(span), width))
         ]
-        barrier()  # before any rank goes on writing them
+        barrier()  # before any rank writes another part
         left = left[rank :: get_world_size()]
         spans = [parts[part] for part in left]
         stream = encoder.stream(
@@ -168,15 +171,15 @@ def _fill(
     feature: str,
     skip_unreadable: bool,
 ) -> None:
-    """Write the features of a part's images into their rows.
+    """Fill the array of a part with the features of its images.
 
     Args:
-        rows (np.ndarray): (len(span), D). Those of images that cannot be read
-            keep what they have.
-        span (range): The images.
+        rows (np.ndarray): The array, (len(span), D). The rows of images that
+            cannot be read are not changed.
+        span (range): The indices of the part's images.
         batches (Iterable[tuple]): What :meth:`Encoder.stream` yields.
         feature (str): See :meth:`Embeddings.pick`.
-        skip_unreadable (bool): Raise no error for such images.
+        skip_unreadable (bool): Raise no error for images that cannot be read.
     """
     for batch, embeddings, errors in batches:
         refuse(errors, skip_unreadable)
@@ -199,11 +202,12 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
 
 
 def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
-    """Return the names of images, all of which the file can hold."""
+    """Return the names of images; refuse names that ``out`` cannot contain."""
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    # Line breaks would split the list; surrogates are not Unicode.
+    # Line breaks would split names in the list; surrogates are not valid
+    # Unicode.
     odd = '[\n\r]' if out.suffix == '.npy' else '[\ud800-\udfff]'
     for name in names:
         if re.search(odd, name):
@@ -215,7 +219,7 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
 
 
 def _is_complete(out: Path, names: Sequence[str], width: int) -> bool:
-    """Return whether a file is whole, and its list of names with it."""
+    """Return whether a file of features and its list of names are complete."""
     listing = Path(f'{out}.names.txt')
     named = out.suffix == '.parquet' or (
         listing.is_file() and listing.read_bytes() == _lines(names)
@@ -230,7 +234,7 @@ def _lines(names: Sequence[str]) -> bytes:
 
 
 def _accept(record: dict, skip_unreadable: bool) -> dict:
-    """Return the record; raise if images are missing and must not be."""
+    """Return a record. Refuse unreadable images that may not be skipped."""
     unreadable = record['unreadable']
     if unreadable and not skip_unreadable:
         raise OSError(
@@ -242,16 +246,17 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
 
 
 def digest_of(about: object) -> str:
-    """Return the SHA-256 of what json can write."""
+    """Return the SHA-256 of an object's JSON."""
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
 def list_digest(
     paths: Sequence[str | None], names: Sequence[str] | None = None
 ) -> str:
-    """Return the SHA-256 of the names, or else the paths, of images in order.
+    """Return the SHA-256 of the names of images, or of their paths, in order.
 
-    Size and time of change stand for the content of a local file.
+    For local files it also depends on size and modification time, which stand
+    for the content of the file.
     """
     digest = hashlib.sha256()
     for name, path in zip(names or paths, paths):
@@ -264,12 +269,14 @@ def list_digest(
 
 
 def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
-    """Return whether a file of features is there, with all its rows.
+    """Return whether a file of features exists and has all its rows.
 
     Args:
-        path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
+        path (Path): A file in ``.npy``, or one of :func:`embed_to_file` in
+            ``.parquet``.
         shape (tuple): Shape of the features, the number of rows first.
-        dtype (type): Type of the numbers in ``.npy``. Defaults to float32.
+        dtype (type): Type of the numbers, checked in ``.npy``. Defaults to
+            float32.
     """
     try:
         if path.suffix == '.parquet':
@@ -283,7 +290,10 @@ def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
 
 
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
-    """Return the record of an earlier call with the same input, or {}."""
+    """Return the record of an earlier call with the same input, or {}.
+
+    Refuse what an earlier call has made from other input.
+    """
     if not made.exists():
         return {}
     try:
@@ -307,7 +317,7 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
 def _join(
     parts: dict[Path, range], out: Path, names: list[str], record: dict
 ) -> None:
-    """Join the parts into one file, written after its companion files."""
+    """Join the parts into one file. Its companion files are written first."""
     unreadable = [
         names[span.start + row]
         for part, span in parts.items()
@@ -322,7 +332,7 @@ def _join(
         return
     with atomic_write(f'{out}.names.txt') as temporary:
         temporary.write_bytes(_lines(names))
-    # A memory map would crash on a full disk.
+    # Writing to a memory map would crash the process on a full disk.
     header = dict(descr='<f4', fortran_order=False, shape=shape)
     with atomic_write(out) as temporary, open(temporary, 'wb') as file:
         np.lib.format.write_array_header_1_0(file, header)

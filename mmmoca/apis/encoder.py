@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders of checkpoints, and their features of images."""
+"""The encoder that :func:`mmmoca.load` returns."""
 
 import copy
 import hashlib
@@ -33,24 +33,28 @@ from .opening import open_images
 class Encoder(BaseModel):
     """A ViT together with the transforms of its images.
 
-    It is a module: ``encoder.to(device)`` moves it, and ``encoder(images)``
-    is the forward pass of a normalised batch, with gradients.
+    It is a PyTorch module: ``encoder.to(device)`` moves it, and
+    ``encoder(images)`` is the forward pass of a normalised batch, with
+    gradients.
 
     Args:
-        backbone (VisionTransformer): Gives all tokens after its final norm.
-        settings (Preprocessing): How images are prepared for it.
-        preset (Preset): The features that protocols take.
-        metainfo (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
-            ``num_heads``.
+        backbone (VisionTransformer): A ViT that returns all tokens after its
+            final norm.
+        settings (Preprocessing): How images are prepared for the ViT.
+        preset (Preset): The published evaluation settings of the encoder's
+            method, with the feature that its run recorded.
+        metainfo (dict): ``checkpoint`` (its path), ``layout``, ``which`` and
+            ``feature`` (see :class:`~mmmoca.checkpoints.Backbone`),
+            ``num_heads`` and ``norm_eps``.
 
     Attributes:
-        backbone (VisionTransformer): The ViT of mmpretrain.
-        preprocessing (Preprocessing): The ``settings``.
-        pipeline (list[dict]): Transforms of a file, before normalisation.
-        preset (Preset): The method's published settings, with the feature
-            that the run was validated by.
-        feature (str): The feature that k-NN takes: 'avg', 'cls' or 'cls-avg'.
-        metainfo (dict): See above.
+        backbone (VisionTransformer): The ViT, of mmpretrain's class.
+        preprocessing (Preprocessing): The argument ``settings``.
+        pipeline (list[dict]): Configs of the transforms before normalisation,
+            the loader first.
+        preset (Preset): The argument ``preset``.
+        feature (str): The feature for k-NN: 'avg', 'cls' or 'cls-avg'.
+        metainfo (dict): The argument ``metainfo``.
     """
 
     def __init__(
@@ -71,21 +75,23 @@ class Encoder(BaseModel):
         self.pipeline = [dict(loader, skip_unreadable=False), *resizing]
         self.preset, self.feature = preset, preset.knn
         self.metainfo = metainfo
-        self._checks_values = True  # until those of a batch are right
+        self._checks_values = True  # until a batch has passed the check
         self.eval()
 
     def forward(self, images: Tensor) -> Embeddings:
         """Encode a batch.
 
         Args:
-            images (Tensor): Normalised images, (B, C, H, W), on its device.
+            images (Tensor): Normalised images, (B, C, H, W), on the encoder's
+                device.
 
         Returns:
-            Embeddings: Of all kinds, on its device.
+            Embeddings: Features of all kinds, on the encoder's device.
 
         Raises:
-            ValueError: If the images have other channels, are not a multiple
-                of the patch, or the first ones have values from 0 to 255.
+            ValueError: If the images have another number of channels, if
+                their sides are not multiples of the patch, or if the values
+                of the first batch are from 0 to 255.
         """
         traced = images.is_meta or torch.compiler.is_compiling()
         if self._checks_values and not traced:
@@ -107,7 +113,7 @@ class Encoder(BaseModel):
                 f'but got {tuple(images.shape)}'
             )
         grid = height // patch[0], width // patch[1]
-        # Threads share the backbone, but not a shallow copy of it.
+        # Only a shallow copy is changed: other threads may use the backbone.
         unnormed = copy.copy(self.backbone)
         unnormed.final_norm = False
         raw = unnormed(images)[-1]  # (B, 1 + L, D)
@@ -134,34 +140,36 @@ class Encoder(BaseModel):
         """Return the features of images.
 
         Args:
-            images (Any): A folder of images at any depth, or of shards, or a
-                Hugging Face data set, on a disk or opened; a file, or its
-                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or (H,
-                W); or a list or an array of these. A tensor (B, C, H, W) is
-                taken as normalised.
-            batch_size (int): Images at a time. Defaults to 64.
-            features (Sequence[str]): What to keep, of 'cls', 'avg' and
-                'patches', and before the final norm 'raw_cls' and 'raw_avg'.
-            num_workers (int, optional): Processes that read files; by
-                default one for each core that this process may use, up to 8.
-                A daemonic process, such as a pool's, reads them itself.
+            images (Any): A folder of images at any depth, a folder of shards,
+                or a Hugging Face data set, on disk or opened; a file, or its
+                bytes; a PIL image; an array, uint8, (H, W, 3) in RGB or (H,
+                W); or a list or an array of these. A tensor, (B, C, H, W),
+                must be normalised.
+            batch_size (int): Images in a batch. Defaults to 64.
+            features (Sequence[str]): The kinds to return: 'cls', 'avg' and
+                'patches' after the final norm, 'raw_cls' and 'raw_avg' before
+                it.
+            num_workers (int, optional): Number of processes that read files.
+                Defaults to one for each core that this process may use, up to
+                8. A daemonic process, such as one of a pool, reads files
+                itself.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
             progress (bool): Show a progress bar.
-            skip_unreadable (bool): Give NaN for images that cannot be
+            skip_unreadable (bool): Return NaN for images that cannot be
                 read, and log their number, instead of raising an error.
 
         Returns:
-            Embeddings: On the CPU, None for what was not asked for. They are
-            not L2-normalised.
+            Embeddings: Features on the CPU, in float32, not L2-normalised.
+            Kinds that were not asked for are None.
 
         Raises:
             FileNotFoundError: If there is no such file or no image.
-            OSError: For an image that cannot be read. It names the file.
-                Also if none of them can be.
+            OSError: If an image cannot be read; the message names the file.
+                With ``skip_unreadable``, only if no image can be read.
             TypeError: If ``images`` is none of these.
-            ValueError: For an unknown feature, images of other channels, a
-                tensor of pixels from 0 to 255, features that are not finite,
-                or a batch size below 1.
+            ValueError: For an unknown feature, images with another number of
+                channels, a tensor of pixels from 0 to 255, features that are
+                not finite, or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
         check_batch_size(batch_size)
@@ -186,7 +194,8 @@ class Encoder(BaseModel):
                 for kind in kinds if good else ():
                     part = getattr(embeddings, kind)
                     if kind not in kept:
-                        # Allocated once: joining parts needs twice the memory.
+                        # Allocated once: joining parts would need twice the
+                        # memory.
                         shape = len(found), *part.shape[1:]
                         kept[kind] = part.new_full(shape, torch.nan)
                     kept[kind][good] = part
@@ -224,13 +233,18 @@ class Encoder(BaseModel):
         return Embeddings(**kept)
 
     def _check_values(self, images: Tensor) -> bool:
-        """Refuse pixels from 0 to 255; warn, with False, of 0 to 1."""
+        """Refuse pixels from 0 to 255, and warn if no value is below 0.
+
+        Returns:
+            bool: False after a warning, otherwise True.
+        """
         normalise = self.data_preprocessor
         of_bytes = not self.pipeline[0]['type'].endswith('LoadBands')
         if not (of_bytes and images.numel()):
             return True
         ends = torch.stack([-normalise.mean, 255 - normalise.mean])
-        # Random numbers and resized images exceed these, but not fivefold.
+        # Random numbers and resized images exceed the range of normalised
+        # pixels, but not fivefold.
         limit = 5 * (ends / normalise.std).abs().max().item()
         low, high = (end.item() for end in images.detach().aminmax())
         advice = 'give images in memory as arrays, uint8, (H, W, 3)'
@@ -263,18 +277,20 @@ class Encoder(BaseModel):
         """Yield the features of any number of images, batch by batch.
 
         Args:
-            images (Images): See :func:`open_images`.
-            batch_size (int): Images at a time.
+            images (Images): What :func:`open_images` returned.
+            batch_size (int): Images in a batch.
             features (Sequence[str]): See :meth:`embed`.
             num_workers (int, optional): See :meth:`embed`.
             amp (bool): See :meth:`embed`.
-            spans (Sequence[range], optional): Ranges of rows to read. A batch
-                never crosses from one to the next. Defaults to all rows.
+            spans (Sequence[range], optional): Ranges of indices of the images
+                to read. No batch has images of two ranges. Defaults to all
+                images.
 
         Yields:
-            tuple[range, Embeddings | None, dict[int, Exception]]: Rows; the
-            features of those that could be read, None if none could; and
-            what is wrong with the others, by their place in the batch.
+            tuple[range, Embeddings | None, dict[int, Exception]]: For a
+            batch: the indices of its images; the features of those that could
+            be read, or None if there are none; and the errors of the others,
+            by their place in the batch.
 
         Raises:
             ValueError: If features are not finite.
@@ -288,13 +304,13 @@ class Encoder(BaseModel):
         if num_workers is None:
             num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
         if multiprocessing.current_process().daemon:
-            num_workers = 0  # it may have no children
+            num_workers = 0  # a daemonic process may have no children
         loader = DataLoader(
             PreparedImages(images),
             batch_sampler=map(list, batches),
             num_workers=num_workers,
             collate_fn=collate,
-            # The loader draws its seed here, not from the caller's generator.
+            # Without this, the loader would draw from the caller's generator.
             generator=torch.Generator(),
             pin_memory=self.data_preprocessor.device.type == 'cuda',
         )
@@ -323,11 +339,11 @@ class Encoder(BaseModel):
         return Embeddings(**kept)
 
     def identity(self) -> dict:
-        """Return what its features depend on, besides the images.
+        """Return what the features depend on, besides the images.
 
         Returns:
-            dict: ``weights``, the SHA-256 of names, types, shapes and values
-            of all weights, ``num_heads``, ``pipeline``, and ``mean``,
+            dict: ``weights`` (the SHA-256 of names, types, shapes and values
+            of all weights), ``num_heads``, ``pipeline``, and ``mean``,
             ``std`` and ``to_rgb`` of the normalisation.
         """
         digest = hashlib.sha256()

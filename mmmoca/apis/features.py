@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of images, by kind, and when there are none."""
+"""Features of images, and errors for images without features."""
 
 from collections.abc import Mapping
 from numbers import Integral
@@ -12,7 +12,7 @@ KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse a number of images at a time that is no whole one above 0."""
+    """Refuse a batch size that is not a whole number above 0."""
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise ValueError(
             'batch_size must be a whole number, 1 or more, but got '
@@ -21,7 +21,10 @@ def check_batch_size(batch_size: int) -> None:
 
 
 def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
-    """Raise what is wrong with images, unless they may be skipped."""
+    """Raise the first error of images, unless they may be skipped.
+
+    Only an ``OSError``, of an image that cannot be read, may be skipped.
+    """
     for error in errors.values():
         if not isinstance(error, OSError):
             raise error
@@ -33,16 +36,19 @@ def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
 
 
 class Embeddings(NamedTuple):
-    """Features, after the final norm unless they are raw.
+    """Features of images, each None if it was not asked for.
 
     Attributes:
-        cls (Tensor, optional): [CLS], (N, D).
-        avg (Tensor, optional): [AVG], the mean patch token, (N, D).
-        patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
-        paths (list[str], optional): Path of each image, None of those in
-            memory.
+        cls (Tensor, optional): [CLS], (N, D), after the final norm.
+        avg (Tensor, optional): [AVG], the mean patch token after the final
+            norm, (N, D).
+        patches (Tensor, optional): Patch tokens after the final norm, as a
+            map, (N, D, h, w).
+        paths (list[str | None], optional): Path of each image, or None for an
+            image in memory.
         raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
-        raw_avg (Tensor, optional): The mean patch token before it, (N, D).
+        raw_avg (Tensor, optional): Mean patch token before the final norm,
+            (N, D).
     """
 
     cls: Tensor | None = None
@@ -53,7 +59,7 @@ class Embeddings(NamedTuple):
     raw_avg: Tensor | None = None
 
     def __repr__(self) -> str:
-        """Return the shapes of what is there, and the number of paths."""
+        """Return the shapes of the features, and the number of paths."""
         shapes = [
             f'{name}={tuple(value.shape)}'
             if isinstance(value, Tensor)
@@ -64,6 +70,6 @@ class Embeddings(NamedTuple):
         return f'Embeddings({", ".join(shapes)})'
 
     def pick(self, feature: str) -> Tensor:
-        """Return one kind, or several that are concatenated: 'cls-avg' say."""
+        """Return one kind, or several concatenated, as in 'cls-avg'."""
         parts = [getattr(self, part) for part in feature.split('-')]
         return torch.cat(parts, dim=1)

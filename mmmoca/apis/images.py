@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images from files and from memory, prepared for an encoder."""
+"""Reads images from files or memory, and prepares them for an encoder."""
 
 import os
 import warnings
@@ -24,29 +24,31 @@ from mmmoca.messages import DataWarning, listed
 
 
 def build_transform(config: dict) -> BaseTransform:
-    """Build a transform of MMPreTrain, of MMCV or ours.
+    """Build a transform of MMPreTrain, MMCV or this package.
 
-    ``TRANSFORMS.build`` would look names up in MMEngine's current scope,
-    which any package of the process may have set.
+    ``TRANSFORMS.build`` would search for names in MMEngine's current scope,
+    which any other package in the process may have set.
     """
     config = {k: v for k, v in config.items() if k != '_scope_'}
     return TRANSFORMS.get(config.pop('type'))(**config)
 
 
 class Images(Dataset):
-    """Images of equal size, or the error of one that cannot be read.
+    """Images of equal size. An image that cannot be read gives its error.
 
     Args:
         sources (Sequence[Any]): Paths, URLs of MMEngine's file backends,
-            contents of files, PIL images, arrays, or what a data set says of
-            an image.
+            contents of files as bytes, PIL images, arrays, or dicts of a data
+            set with ``img_path``.
         pipeline (list[dict]): Configs of transforms, the loader first.
-        seed (int, optional): Seed of :class:`SeedTransforms` in the pipeline,
-            mixed with the index of each image. Defaults to None.
+        seed (int, optional): Seed of :class:`SeedTransforms` in the pipeline.
+            It is mixed with the index of each image. Defaults to None.
 
     Attributes:
-        odd (int): Number of images that stand out, of those that were read.
-        oddities (Counter[str]): How many do, and why.
+        odd (int): Number of images that stand out, among those that were
+            read.
+        oddities (Counter[str]): Number of images for each reason to stand
+            out.
     """
 
     def __init__(
@@ -61,21 +63,21 @@ class Images(Dataset):
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
         if isinstance(self.loader, LoadBands):
-            # The first that can be used tells the bits that each worker
-            # expects.
+            # Stops at the first image that can be used. It sets the number of
+            # bits that the loader expects in every worker.
             any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def __getitem__(self, index: int) -> Tensor | Exception:
-        """Return an image, (C, H, W), not normalised."""
+        """Return an image, (C, H, W), not normalised; or its error."""
         return self.prepare(index)[0]
 
     def prepare(
         self, index: int
     ) -> tuple[Tensor | Exception, tuple[str, ...]]:
-        """Return an image or its error, and what is odd about it."""
+        """Return an image or its error, and the reasons why it stands out."""
         try:
             path, name = self.path(index), f'image {index}'
             if path is not None:
@@ -85,7 +87,8 @@ class Images(Dataset):
                 results = dict(img=img, img_shape=img.shape[:2])
                 background = getattr(self.loader, 'background', None)
                 results['oddities'] = header.oddities(background)
-            # Our loaders give them. An image that EXIF turns is right.
+            # Our loaders report oddities. An image that EXIF rotates is no
+            # problem here, because they rotate it.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)
             if self.seed is not None:
@@ -96,13 +99,13 @@ class Images(Dataset):
                 results = transform(results)
             img = np.atleast_3d(results['img'])
         except (OSError, TypeError, ValueError) as error:
-            # Raised in a worker it would bring the worker's traceback along.
+            # If raised in a worker, it would include the worker's traceback.
             return error, ()
         pixels = np.ascontiguousarray(img.transpose(2, 0, 1))
         return torch.from_numpy(pixels), oddities
 
     def say_oddities(self) -> None:
-        """Warn of how many of the images that were read stand out, and why."""
+        """Warn if images that were read stand out: how many, and why."""
         if self.oddities:
             kinds = [f'{n} {kind}' for kind, n in self.oddities.most_common()]
             warnings.warn(
@@ -113,7 +116,7 @@ class Images(Dataset):
             )
 
     def path(self, index: int) -> str | None:
-        """Return the path or URL of an image, None for one in memory."""
+        """Return the path or URL of an image, or None if it is in memory."""
         if isinstance(self.sources, HFRows):
             return None
         source = self.sources[index]
@@ -123,7 +126,7 @@ class Images(Dataset):
 
 
 class PreparedImages(Dataset):
-    """Images as :meth:`Images.prepare` gives them, for a loader.
+    """A data set for a data loader: the results of :meth:`Images.prepare`.
 
     Args:
         images (Images): The images.
@@ -148,23 +151,24 @@ def collate(
     """Make a batch of the images that could be read.
 
     Args:
-        items (list[tuple[Tensor | Exception, tuple[str, ...]]]): See
+        items (list[tuple[Tensor | Exception, tuple[str, ...]]]): Results of
             :meth:`Images.prepare`.
 
     Returns:
         tuple[Tensor | None, dict[int, Exception], list[tuple[str, ...]]]: The
-        images, (n, C, H, W), None if there is none; what is wrong with the
-        others, by place; and what stands out of each.
+        images that could be read, (n, C, H, W), or None if there are none;
+        the errors of the other images, by their index in ``items``; and for
+        each image the reasons why it stands out.
     """
     images, oddities = zip(*items)
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
-    # In a worker this fills shared memory, so a failure to do so is seen here.
+    # In a worker this allocates shared memory. If that fails, it fails here.
     return (default_collate(good) if good else None), errors, list(oddities)
 
 
 def usable_cores() -> int:
-    """Count the cores that this process may use, by affinity and quotas."""
+    """Count the CPU cores that this process may use (affinity, quotas)."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a checkpoint to its encoder."""
+"""Loads the encoder of a checkpoint: :func:`mmmoca.load`."""
 
 import logging
 import os
@@ -42,42 +42,45 @@ def load(
 ) -> Encoder:
     """Load the encoder of a checkpoint of any known layout.
 
-    Its architecture is that of its tensors. Images are prepared as the
-    checkpoint records: runs write this record, and converters copy it.
-    Without one, they are prepared as for ImageNet, and a log line says so.
+    The architecture is inferred from the tensors. Images are prepared as the
+    checkpoint records. Runs write this record, and converters copy it. Without
+    it, images are prepared as for ImageNet, and a log line says so.
 
     Args:
-        checkpoint (str | os.PathLike): A file of any layout of
-            docs/guides/checkpoints.md, or the name of a model with published
-            weights, such as 'moca_vit-b16_200e_v1.0', which are downloaded
-            once.
-        which (str): 'teacher' (default, as all of the paper's evaluations)
-            or 'student'.
-        device (torch.device | str, optional): By default the GPU, if there
+        checkpoint (str | os.PathLike): A file of any layout in
+            docs/guides/checkpoints.md, or a URL of one; or the name of a
+            model with published weights, such as 'moca_vit-b16_200e_v1.0'.
+            Weights are downloaded once.
+        which (str): 'teacher' (default, as in all of the paper's
+            evaluations) or 'student'.
+        device (torch.device | str, optional): Defaults to the GPU if there
             is one.
         img_size (int | tuple[int, int], optional): Height and width in
-            pixels that images are resized and cropped to; by default those
-            it was trained on. Positions are resized.
-        num_heads (int, optional): Attention heads, if neither the file nor
-            the size of the ViT tells.
-        mean (Sequence[float], optional): Mean of each channel, in pixel values
-            as image files have them (0 to 255, say), instead of the recorded
-            one. In the order of ``encoder.preprocessing.channel_order``.
-        std (Sequence[float], optional): Likewise.
-        source_grid (tuple[int, int], optional): Patch rows and columns of
-            the file; by default as it records, else square.
-        weights (str, optional): 'raw' or 'averaged', where a file has both;
-            a log line says which are taken by default.
-        config (Config, optional): An evaluation's config, whose
+            pixels to which images are resized and cropped. Positions are
+            resized to fit. Defaults to the size in pretraining.
+        num_heads (int, optional): Number of attention heads, if neither the
+            file nor the size of the ViT determines it.
+        mean (Sequence[float], optional): Mean of each channel, instead of the
+            recorded one: in pixel values of the image files, such as 0 to
+            255, and in the order ``encoder.preprocessing.channel_order``.
+        std (Sequence[float], optional): Standard deviation of each channel,
+            in the same way.
+        source_grid (tuple[int, int], optional): Patch rows and columns that
+            the positions in the file are for. Defaults to the recorded ones,
+            or to a square.
+        weights (str, optional): 'raw' or 'averaged', for a file that has
+            both. A log line says which are used by default.
+        config (Config, optional): Config of an evaluation, whose
             preprocessing replaces the recorded one.
 
     Returns:
-        Encoder: Ready to :meth:`~Encoder.embed` images.
+        Encoder: The encoder. Its method :meth:`~Encoder.embed` returns
+        features of images.
 
     Raises:
-        CheckpointError: If the file cannot be read, has no ViT of a known
-            layout, or does not say enough; the message says what to give.
-            Also if it cannot be downloaded.
+        CheckpointError: If the file cannot be read or downloaded, has no ViT
+            of a known layout, or does not say enough. The message then says
+            which argument to pass.
     """
     path = os.path.expanduser(os.fsdecode(checkpoint))
     if not os.path.isfile(path) and ModelHub.has(path):
@@ -87,7 +90,7 @@ def load(
                 f'no weights of {path} are published: train it by its config'
             )
         path = url.removeprefix(FILE_SCHEME)
-    # torch.hub's folder keeps what is downloaded.
+    # A downloaded file stays in the folder of torch.hub.
     with local_file(path) as path:
         backbone = read_backbone(path, which, weights)
     size = None if img_size is None else to_2tuple(img_size)
@@ -100,7 +103,7 @@ def load(
         problem = wrong_scale(settings.mean, settings.std)
         if problem and settings.source == 'given' and not bands:
             raise CheckpointError(problem)
-        with torch.random.fork_rng(devices=()):  # first weights are unused
+        with torch.random.fork_rng(devices=()):  # initial weights are not used
             vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error

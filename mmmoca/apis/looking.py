@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A look at data without a run."""
+"""Reports on data without a run: :func:`mmmoca.look`."""
 
 import os
 from collections.abc import Iterable, Sequence, Sized
@@ -30,30 +30,31 @@ def look(
     data: str | os.PathLike | Iterable[str | os.PathLike],
     options: dict | Sequence[str] = (),
 ) -> Look:
-    """Look at data: sizes, formats and what stands out, classes, masks, boxes.
+    """Report on images, classes, masks and boxes, and on what stands out.
 
     Args:
         data (str | os.PathLike | Iterable[str | os.PathLike]): A folder of
-            images at any depth or of shards, or a Hugging Face data set; or a
-            list of these, which is looked at as one; or a config, by its path
-            or mmmoca's name for it, to look at its data sets, masks and
-            boxes.
+            images at any depth, a folder of shards, or a Hugging Face data
+            set; or a list of these, which is treated as one data set; or the
+            path or name of a config, whose data sets, masks and boxes are
+            reported.
         options (dict | Sequence[str]): Settings of the config.
 
     Returns:
-        Look: A table in a terminal and in a notebook. ``look.odd`` and
-        ``look.wrong`` are sentences.
+        Look: The report. A terminal and a notebook show it as tables. Its
+        attributes ``odd`` (what stands out) and ``wrong`` (what a run cannot
+        use) are lists of sentences.
 
     Raises:
-        FileNotFoundError: If there is no image at this place, nor a config of
-            this name.
+        FileNotFoundError: If there is neither an image at this place nor a
+            config of this name.
         ValueError: If a data set of a config cannot be built, or lacks files.
     """
-    with without_idle_warnings():  # the report shows what they say
+    with without_idle_warnings():  # the report says the same
         places = [os.path.expanduser(os.fspath(p)) for p in items_of(data)]
         if len(places) == 1:
             return _look(places[0], options)
-        # MMEngine's wrapper would ask for equal classes.
+        # MMEngine's ConcatDataset would require equal classes.
         return look_at(dict(data=ConcatDataset(map(_images_at, places))))
 
 
@@ -70,7 +71,7 @@ def _look(place: str, options: dict | Sequence[str]) -> Look:
 
 
 def _images_at(place: str) -> ImageSet:
-    """Return the images of a place, whether or not they can be read."""
+    """Find the images at a place, including those that cannot be read."""
     images = image_set_of(place)(
         place, with_label=False, pipeline=[], extensions=BAND_EXTENSIONS
     )
@@ -81,13 +82,13 @@ def _images_at(place: str) -> ImageSet:
 
 
 def _sets_of(cfg: Config) -> dict[str, Sized]:
-    """Return the data sets of a config, by what they are for."""
+    """Build the data sets of a config. The keys are names as 'val bank'."""
     loaders: dict[str, dict] = {}
     roles: tuple[str, ...] = ('train', 'val', 'test')
     loop = (cfg.get('val_cfg') or {}).get('type')
     loop = LOOPS.get(loop) if isinstance(loop, str) else loop
     if getattr(loop, 'of_training', False):
-        roles = ('train',)  # validation reads it, too; there are no others
+        roles = ('train',)  # validation uses the training images too
     for role in roles:
         root = (cfg.get(f'{role}_cfg') or {}).get('data_root')
         for name, loader in stage_loaders(cfg, role).items():

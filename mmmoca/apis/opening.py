@@ -20,16 +20,18 @@ from .images import Images, build_transform
 def image_set(
     place: str, pipeline: list[dict], with_label: bool = False
 ) -> ImageSet:
-    """Find the images of a folder, of shards, or of Hugging Face.
+    """Find the images in a folder, in shards, or in a Hugging Face data set.
 
     Args:
         place (str): The folder, or a pattern of shards.
-        pipeline (list[dict]): See :class:`Encoder`. Its loader says whether
-            images can be read.
-        with_label (bool): Whether they have labels.
+        pipeline (list[dict]): See :class:`Encoder`. Only its loader is used.
+        with_label (bool): Whether the images have labels.
+
+    Returns:
+        ImageSet: The images, as the loader reads them.
 
     Raises:
-        FileNotFoundError: If there is no image.
+        FileNotFoundError: If there is no such place, or no image in it.
         OSError: If none of the images can be read.
     """
     place = os.path.expanduser(place)
@@ -46,22 +48,22 @@ def image_set(
 
 
 def open_images(images: Any, pipeline: list[dict]) -> Images:
-    """Find images.
+    """Prepare images of any source for an encoder.
 
     Args:
-        images (Any): A folder of images at any depth, or of shards, or a data
-            set of Hugging Face, on a disk or in memory; a file, or its bytes;
-            a PIL image, an array; or a list of these.
+        images (Any): A folder of images at any depth, a folder of shards, or
+            a Hugging Face data set, on disk or opened; a file, or its bytes;
+            a PIL image; an array; or a list of these.
         pipeline (list[dict]): See :class:`Encoder`.
 
     Returns:
-        The images.
+        Images: The images. They are read when they are used.
 
     Raises:
         FileNotFoundError: If there is no such file or no image.
         OSError: If none of the images of a folder can be read.
-        TypeError: If it is none of these.
-        ValueError: If a list is empty.
+        TypeError: If ``images`` or an item of it is none of these.
+        ValueError: If a list is empty, or for an archive such as a zip file.
     """
     if isinstance(images, Images):
         return images
@@ -75,7 +77,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     sources: list[Any] = []
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
-            path = str(os.path.expanduser(image))  # of numpy.str_, too
+            path = str(os.path.expanduser(image))  # numpy.str_ becomes str
             refuse_archive(path)
             several = _is_place(path) and image_set(path, pipeline).data_list
             sources += several or [path]
@@ -94,7 +96,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 
 def items_of(images: Any) -> Iterable[Any]:
-    """Return the items of a list or an array, or the only item."""
+    """Return the items of a list or an array; anything else is one item."""
     one = str, os.PathLike, bytes, Image.Image, Mapping, IOBase, bytearray
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'
@@ -104,7 +106,8 @@ def items_of(images: Any) -> Iterable[Any]:
             'a streamed Hugging Face data set has no rows to number: load it '
             'without streaming=True'
         )
-    # A set has no order, and a table would give its columns' names.
+    # These are not lists: a set has no order, and the items of a table would
+    # be the names of its columns.
     no_list = isinstance(images, (*one, set, frozenset))
     no_list |= hasattr(images, 'columns')
     if no_list or not isinstance(images, Iterable):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining in one call: a config, and its runner."""
+"""Pretraining in one call."""
 
 import hashlib
 import os
@@ -45,52 +45,55 @@ def pretrain(
     progress: bool | None = None,
     **overrides: Any,
 ) -> Path:
-    """Pretrain on images of one's own, as ``tools/train.py`` does.
+    """Pretrain on your own images, as ``tools/train.py`` does.
 
-    The config is one of mmmoca with these settings. The run writes it to
-    its folder, where all tools can take it from.
+    The run uses a config of mmmoca with these settings. It writes the config
+    to ``out``, from where all tools can read it.
 
     Args:
-        data (str | os.PathLike | Iterable | Dataset): Folder of images, at
-            any depth and without labels, or of shards, or a Hugging Face
-            data set; or a list or an array of such folders and of image
-            files, which is kept in ``out``; or a Hugging Face data set
-            that is opened, which is saved there.
-        out (str | os.PathLike): Where checkpoints, log and config go.
-        epochs (int, optional): Passes over the images; by default those of
-            the config.
-        batch_size (int, optional): Images at a time; by default those of the
-            config.
-        knn (str | os.PathLike, optional): Folder of labelled images,
-            ``train/<class>/`` and ``val/<class>/``, whose k-NN accuracy is
-            measured during the run and chooses the best checkpoint, which
-            is otherwise chosen by the agreement of neighbours.
-        config (str | os.PathLike): Name of a config of mmmoca for one's own
-            images, or a file.
-        init (str | os.PathLike, optional): Weights to start from, of any
+        data (str | os.PathLike | Iterable | Dataset): The images, without
+            labels: a folder of images at any depth, a folder of shards, or a
+            Hugging Face data set; or a list or an array of folders of images
+            and of image files, which is saved in ``out``; or an opened
+            Hugging Face data set, which is also saved there.
+        out (str | os.PathLike): Folder for checkpoints, log and config.
+        epochs (int, optional): Passes over the images. Defaults to the
+            config's number.
+        batch_size (int, optional): Images in a batch. Defaults to the
+            config's number.
+        knn (str | os.PathLike, optional): Folder of labelled images in
+            ``train/<class>/`` and ``val/<class>/``. Their k-NN accuracy is
+            measured during the run and chooses the best checkpoint. Without
+            them, the agreement of neighbours chooses it.
+        config (str | os.PathLike): Name or path of a config for your own
+            images.
+        init (str | os.PathLike, optional): Checkpoint to start from, of any
             known layout.
-        resume (bool | str | os.PathLike): Go on from the latest checkpoint
-            of ``out``, if there is one, or from the given file.
-        amp (bool): Train in mixed precision; the configs of the paper do so
-            anyway.
-        progress (bool, optional): Show a progress bar instead of the log,
-            which is always written to its file; by default in a notebook.
-        **overrides: Further settings of the config, by its names or
-            with dotted keys: ``**{'optim_wrapper.optimizer.lr': 1e-4}``.
+        resume (bool | str | os.PathLike): Resume from this checkpoint, or, if
+            True, from the latest one in ``out``, if there is one.
+        amp (bool): Train in mixed precision. The configs of the paper do so
+            in any case.
+        progress (bool, optional): Show a progress bar instead of the log. The
+            log is always written to its file. Defaults to True in a notebook
+            and False elsewhere.
+        **overrides: Further settings of the config, by their names or by
+            dotted keys: ``**{'optim_wrapper.optimizer.lr': 1e-4}``.
 
     Returns:
         Path: The last checkpoint, for :func:`mmmoca.load` and all tools.
 
     Raises:
-        CheckpointError: If ``out`` has the checkpoints of another run.
+        CheckpointError: If ``out`` has the checkpoints of another run, or the
+            run leaves no checkpoint that can be read.
         FileNotFoundError: If there is no such config, checkpoint or folder.
-        TypeError: If ``data`` holds what is neither a folder nor a file.
+        TypeError: If an item of ``data`` is not a path.
         RuntimeError: If another run writes to ``out``.
-        KeyboardInterrupt: By Ctrl-C or the stop button of a notebook, after
-            a checkpoint is written. ``resume=True`` goes on from there.
-        SystemExit: Likewise by SIGTERM and SIGUSR1, with status 75.
+        KeyboardInterrupt: After Ctrl-C or the stop button of a notebook, when
+            the run has written a checkpoint. ``resume=True`` resumes from it.
+        SystemExit: After SIGTERM or SIGUSR1, when the run has written a
+            checkpoint. The exit status is 75.
         ValueError: If a setting is out of range, the config has no such key,
-            or the config is not for one's own images.
+            the config is not for your own images, or ``data`` cannot be used.
     """
     file = find_config(config)
     out = os.path.expanduser(out)
@@ -141,7 +144,7 @@ def pretrain(
 
 
 def _existing(argument: str, place: str | os.PathLike) -> str:
-    """Return the absolute path of a place that is there, or of a pattern."""
+    """Return the absolute path of an existing file or folder, or a pattern."""
     path = os.path.abspath(os.path.expanduser(place))
     if not (os.path.exists(path) or '{' in path):
         raise FileNotFoundError(f'{argument}: there is no {path}')
@@ -151,17 +154,17 @@ def _existing(argument: str, place: str | os.PathLike) -> str:
 def _stored(
     data: Any, out: str, extensions: Sequence[str]
 ) -> tuple[str, dict]:
-    """Return where a run finds its images again, and further settings of it.
+    """Return ``data_root`` of a run and its other settings for the images.
 
-    What is kept in ``out`` is named by its content, so that no call changes
-    the images of another.
+    Lists and opened data sets are saved in ``out``. Their names depend on
+    their content, so that no call changes the images of another.
     """
     if is_opened(data) and len(data):  # an empty one fails as a list below
-        # There is no public identifier of its content.
+        # Data sets have no public identifier of their content.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
-                # A function that its rows pass through cannot be saved.
+                # A function that transforms the rows cannot be saved.
                 data.with_format(None).save_to_disk(folder)
         return root, {}
     if isinstance(data, (str, os.PathLike)):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The random numbers of whoever calls this package."""
+"""Keeps the random states of code that calls this package."""
 
 import random
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ import torch
 
 @contextmanager
 def callers_numbers() -> Iterator[None]:
-    """Put the random numbers of the caller back, which others seed."""
+    """Restore the caller's random states after code that sets seeds."""
     python, numpy = random.getstate(), np.random.get_state()
-    # A run uses the first device, if there is one, and seeds all.
+    # A run seeds all GPUs, even if it uses only the first.
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         try:
             yield

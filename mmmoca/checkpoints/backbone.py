@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The ViT of a checkpoint of any known layout."""
+"""Finds the ViT in a checkpoint of any known layout."""
 
 import os
 import re
@@ -30,14 +30,14 @@ _ENCODER = re.compile(
     r'cls_token|pos_embed|register_tokens|rotary_periods'
     r'|(patch_embed\.projection|ln[12]|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
     r'\.(weight|bias)|layers\.\d+\.(attn\.gamma1|ffn\.gamma2)\.weight'
-    r'|layers\.\d+\.attn\.qkv\.bias_mask'  # of DINOv3's authors
+    r'|layers\.\d+\.attn\.qkv\.bias_mask'  # in the files of DINOv3's authors
 )
-# Heads and decoders that follow the encoder, in files that do not tell them
-# apart by a prefix; anything else unknown changes what the encoder computes.
+# Names of heads and decoders, for files in which no prefix separates them from
+# the encoder. Any other unknown tensor may change what the encoder computes.
 _OTHER = re.compile(
     r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred'
-    r'|local_cls_norm'  # DINOv3's, of small crops in training
-    r'|n_averaged$|steps$)'  # counters of averages
+    r'|local_cls_norm'  # a norm of DINOv3 for small crops in training
+    r'|n_averaged$|steps$)'  # counters of weight averaging
 )
 
 
@@ -45,24 +45,25 @@ class Backbone(NamedTuple):
     """A ViT found in a checkpoint.
 
     Attributes:
-        state_dict (dict[str, Tensor]): Under the names of
+        state_dict (dict[str, Tensor]): Its tensors, under the names of
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
-            (the authors'), 'mmpretrain', 'huggingface', 'dino' (also iBOT
-            and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' (also
-            DINOv3's authors) or 'timm' (also DeiT). Files made by our tools
-            keep their source's layout.
-        which (str): 'teacher', 'student', or 'only' where the file has one
-            encoder and does not say where it is from.
-        ignored (list[str]): Other names of the file, as a head's.
-        grid (tuple[int, int], optional): Rows and columns of its position
-            embedding: as the file records, else square where their number
-            allows it, else None.
-        changes (tuple[str, ...]): How ``state_dict`` differs from the file's
-            encoder and which of two sets of weights it is, in words for a
-            log.
-        record (Mapping): What this package recorded of it, see
-            :func:`record_of`.
+            (the authors' MOCA), 'mmpretrain', 'huggingface', 'dino' (also
+            iBOT and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' (also
+            the files of DINOv3's authors) or 'timm' (also DeiT). Files made
+            by our tools keep their source's layout.
+        which (str): 'teacher', 'student', or 'only' if the file has one
+            encoder and does not say which of the two it is.
+        ignored (list[str]): Names of tensors that are not the encoder's, such
+            as those of a head.
+        grid (tuple[int, int], optional): Rows and columns of patches that
+            its positions are for, see :func:`grid_of`. None if unknown.
+        changes (tuple[str, ...]): Sentences for a log: how ``state_dict``
+            differs from the encoder in the file, and whether its weights are
+            raw or averaged, if the file has both.
+        record (Mapping): What the file records about the encoder, see
+            :func:`record_of`; or what the JSON files in the same folder say,
+            see :func:`record_beside`.
     """
 
     state_dict: dict[str, Tensor]
@@ -75,9 +76,10 @@ class Backbone(NamedTuple):
 
     @property
     def feature(self) -> str | None:
-        """str, optional: What MOCA's encoder is judged by, 'avg' or 'cls'.
+        """str, optional: The encoder's feature for evaluation, 'avg' or 'cls'.
 
-        As its run recorded; None for encoders of other methods.
+        It is what the file records. Without a record it is 'avg' for MOCA's
+        encoders and None for those of other methods.
         """
         recorded = self.record.get('feature')
         if recorded in ('avg', 'cls'):
@@ -86,7 +88,7 @@ class Backbone(NamedTuple):
 
     @property
     def img_size(self) -> tuple[int, int]:
-        """tuple[int, int]: Height and width in pixels of its images.
+        """tuple[int, int]: Height and width in pixels of the input images.
 
         Raises:
             CheckpointError: If the patch grid is not known.
@@ -101,21 +103,21 @@ class Backbone(NamedTuple):
         return tuple(n * p for n, p in zip(self.grid, patch))
 
     def resized(self, grid: tuple[int, int], mode: str) -> 'Backbone':
-        """Return the same with positions for another patch grid.
+        """Return a copy with positions for another patch grid.
 
         Args:
             grid (tuple[int, int]): Rows and columns of patches.
             mode (str): Interpolation, 'bicubic' or 'bilinear'.
 
         Returns:
-            Backbone: The same if its own grid is not known.
+            Backbone: The copy; or this backbone, if its grid is not known.
         """
         if self.grid is None:
             return self
         positions = self.state_dict.get('pos_embed')
-        if positions is None:  # rotary ones are for any grid
+        if positions is None:  # rotary positions fit any grid
             return self._replace(grid=grid)
-        # mmpretrain resizes without antialiasing in its forward pass, too.
+        # As in mmpretrain's forward pass, there is no antialiasing.
         positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
         return self._replace(state_dict=state_dict, grid=grid)
@@ -130,17 +132,18 @@ def read_backbone(
         path (str | os.PathLike): The file, see :func:`read_checkpoint`.
         which (str): 'teacher' (default, as in all of the paper's
             evaluations) or 'student'. A file with one encoder has no
-            student, unless it was extracted as one.
-        weights (str, optional): 'raw' or 'averaged' (EMA), of a file that
-            has both. Defaults to None, those that other programs load: those
-            under ``state_dict`` or ``model``.
+            student, unless it says that this encoder is the student.
+        weights (str, optional): 'raw' or 'averaged' (EMA), for a file that
+            has both. Defaults to None: the weights under ``state_dict`` or
+            ``model``, which other programs load.
 
     Returns:
-        Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
+        Backbone: The ViT. Its tensors are copies.
 
     Raises:
-        CheckpointError: If the file cannot be read; else see
+        CheckpointError: If the file cannot be read, and for the reasons in
             :func:`find_backbone`.
+        ValueError: See :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
     backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
@@ -154,27 +157,29 @@ def find_backbone(
     source: str = 'the checkpoint',
     weights: str | None = None,
 ) -> Backbone:
-    """Find the ViT in a checkpoint that was read.
+    """Find the ViT in the content of a checkpoint file.
 
-    It is located, renamed, checked, and brought into one form, see
-    :func:`normalise`.
+    The ViT's tensors are renamed and checked, and then brought into the form
+    of mmpretrain's ViT by :func:`normalise`.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): As in :func:`read_backbone`.
-        source (str): Its file, or what to call it in errors.
+        source (str): Path of the file, or another name for errors. JSON
+            files in the folder of this path are read too.
         weights (str, optional): As in :func:`read_backbone`.
 
     Returns:
-        Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
+        Backbone: The ViT. Its tensors may share memory with ``checkpoint``.
 
     Raises:
-        CheckpointError: If the file has no ViT, not the one asked for, or
-            one without [CLS] or positions, with integer or complex weights,
-            or with parts that a plain ViT does not have. A final norm is not
-            required, as some files have none: what needs one checks for it,
-            such as :func:`build_vit`.
-        ValueError: If ``which`` is neither of its choices.
+        CheckpointError: If the file has no ViT, or not the one asked for; or
+            if that ViT has no [CLS] or no positions, has weights that are not
+            floating-point numbers, or has parts that a plain ViT lacks. A
+            missing final norm is not an error here, because some files have
+            none. Functions that need one, such as :func:`build_vit`, check
+            for it.
+        ValueError: If ``which`` is neither 'teacher' nor 'student'.
     """
     record = record_of(checkpoint.get('meta'))
     location = locate(checkpoint, which, weights, record.get('which'), source)
@@ -186,7 +191,8 @@ def find_backbone(
     check_shapes(tensors, source)
     state_dict, changes = normalise(tensors, record, location.naming, source)
     _check_whole(state_dict, source)
-    scaled = bool(changes)  # as DINOv2's and DINOv3's encoders
+    # It has LayerScale or rotary positions, as in DINOv2 and DINOv3.
+    scaled = bool(changes)
     if location.choice is not None:
         changes.append(location.choice)
     if beside:
@@ -211,7 +217,7 @@ def find_backbone(
 def _rename(
     location: Location,
 ) -> tuple[dict[str, Tensor], list[str], list[str]]:
-    """Return the renamed encoder, names to ignore, and unknown names."""
+    """Return the renamed encoder, the ignored names, and the unknown ones."""
     table = _TABLES.get(location.naming)
     tensors, ignored, unknown = {}, [], []
     for name, value in location.tensors.items():
@@ -228,7 +234,7 @@ def _rename(
 def _check_plain(
     state_dict: dict[str, Tensor], unknown: list[str], source: str
 ) -> None:
-    """Refuse an encoder that mmpretrain's plain ViT does not compute."""
+    """Refuse an encoder with parts that mmpretrain's plain ViT lacks."""
     hidden, contracted = (
         state_dict.get(f'layers.0.ffn.layers.{part}.weight')
         for part in ('0.0', '1')
@@ -247,7 +253,7 @@ def _check_plain(
 
 
 def _check_whole(state_dict: dict[str, Tensor], source: str) -> None:
-    """Refuse an encoder without a part that all of them have."""
+    """Refuse an encoder that lacks a part that every ViT has."""
     needed = (
         'cls_token',
         'pos_embed',

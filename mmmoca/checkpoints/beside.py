@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads what transformers and timm write beside a file of weights."""
+"""Reads JSON files that transformers and timm save with a file of weights."""
 
 import json
 import math
@@ -10,36 +10,39 @@ from pathlib import Path
 
 from .errors import CheckpointError
 
-_RESAMPLING = {'2': 'bilinear', '3': 'bicubic'}  # of Pillow
-# Their names of it, so that no other file belongs to a config.json.
+_RESAMPLING = {'2': 'bilinear', '3': 'bicubic'}  # Pillow's codes
+# Names that transformers and timm give to files of weights. A config.json in
+# the same folder describes only a file with such a name.
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
 def record_beside(path: str | os.PathLike, naming: str) -> dict:
-    """Return what the JSON files beside weights say of heads, norms, images.
+    """Read the JSON files in the folder of a file of weights.
 
-    transformers writes ``config.json`` and ``preprocessor_config.json``, timm
-    writes ``config.json``.
+    They say how many heads the encoder has, the eps of its norms and how its
+    images are prepared. transformers writes ``config.json`` and
+    ``preprocessor_config.json``; timm writes ``config.json``.
 
     Args:
-        path (str | os.PathLike): A file of weights.
-        naming (str): Whose names the weights have: 'huggingface' or 'timm'.
+        path (str | os.PathLike): The file of weights.
+        naming (str): The library that named the weights, see :class:`Place`.
 
     Returns:
-        dict: A record like this package's, see :func:`.record.file_record`.
-        Empty if nothing is said, or the file or the weights have other
-        names than theirs.
+        dict: ``num_heads``, ``norm_eps`` and ``preprocessing``, in the form
+        in which this package records them; what the files do not say is left
+        out. Empty if the file or its weights do not have the names that these
+        libraries use.
 
     Raises:
-        CheckpointError: If the config asks for another activation or other
-            rotary angles than ours.
+        CheckpointError: If the config names an activation other than GELU, or
+            rotary positions other than DINOv3's.
     """
     path = Path(path)
     known = naming in ('huggingface', 'timm')
     if not (known and _WEIGHTS.fullmatch(path.name)):
         return {}
     config = _read(path.with_name('config.json'))
-    model = _part(config, 'model_args')  # timm's
+    model = _part(config, 'model_args')  # in timm's config
     kind = f'{config.get("model_type")} {config.get("architecture")}'
     activation = config.get('hidden_act') or model.get('act_layer') or 'gelu'
     if 'quickgelu' in kind or not f'{activation}'.startswith('gelu'):
@@ -83,7 +86,10 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
 
 
 def _resizing(images: dict) -> list[dict]:
-    """Return what resizes and crops, as a processor of transformers has it."""
+    """Return the transforms that resize and crop as transformers does.
+
+    Empty if our transforms cannot do the same.
+    """
     kind = _RESAMPLING.get(f'{images.get("resample")}')
     size, crop = _sides(images, 'size'), _sides(images, 'crop_size')
     edge, crops = size.get('shortest_edge'), images.get('do_center_crop')
@@ -98,7 +104,7 @@ def _resizing(images: dict) -> list[dict]:
 
 
 def _sides(images: dict, name: str) -> dict:
-    """Return height and width, which older processors have as one number."""
+    """Return an entry of sizes as a dict; older files have one number."""
     number = images.get(name)
     if _is_side(number):
         return dict(height=number, width=number)
@@ -106,7 +112,10 @@ def _sides(images: dict, name: str) -> dict:
 
 
 def _timm_resizing(images: dict) -> list[dict]:
-    """Return what resizes and crops, as timm's transform for evaluation."""
+    """Return the transforms that resize and crop as timm does in evaluation.
+
+    Empty if our transforms cannot do the same.
+    """
     size = images.get('input_size')
     side = size[-1] if isinstance(size, list) and size else None
     share, kind = images.get('crop_pct'), images.get('interpolation')
@@ -133,7 +142,7 @@ def _is_side(number: object) -> bool:
 def _read(file: Path) -> dict:
     try:
         content = json.loads(file.read_text(encoding='utf-8-sig'))
-    except (OSError, ValueError, RecursionError):  # missing, or no JSON
+    except (OSError, ValueError, RecursionError):  # missing, or not JSON
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -144,7 +153,7 @@ def _part(config: dict, name: str) -> dict:
 
 
 def _are_shares(numbers: object) -> bool:
-    """Return whether these are numbers of images with values of 0 to 1."""
+    """Return whether this is a list of numbers from 0 to 1."""
     return isinstance(numbers, list) and all(
         isinstance(n, Real) and not isinstance(n, bool) and 0 <= n <= 1
         for n in numbers

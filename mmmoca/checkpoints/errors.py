@@ -3,10 +3,10 @@ from mmmoca.messages import printable
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file that cannot be used, and what to do about it.
+    """A checkpoint file cannot be used; the message says what to do.
 
     Args:
-        message (str): Control characters in it become visible.
+        message (str): The message. Its control characters are escaped.
     """
 
     def __init__(self, message: str) -> None:

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fits the encoder of a checkpoint to a model, and checks the fit.
 
-MMEngine loads the tensors that match and only logs the rest, so that a wrong
-file or prefix would leave a model untrained without an error.
+MMEngine loads the tensors whose names match and only logs the rest. With a
+wrong file or prefix, a model would stay untrained without an error.
 """
 
 import math
@@ -28,29 +28,30 @@ from .normal_form import (
 )
 from .record import record_of
 
-TEACHER_CLS = 'teacher.cls_token'  # of a model of pretraining
-# After the last layer. A classifier's replaces the encoder's.
+TEACHER_CLS = 'teacher.cls_token'  # only models for pretraining have it
+# Norms after the last layer: the encoder's, or that of a classifier instead.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
-# mmpretrain's backbones resize these while they are loaded.
+# mmpretrain's backbones resize these tensors while loading them.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 
 
 def fit(
     backbone: Backbone, vit: VisionTransformer
 ) -> tuple[Backbone, list[str]]:
-    """Fit an encoder to a ViT that will take its weights.
+    """Fit an encoder to a ViT that will load its weights.
 
-    Positions are resized here, because mmpretrain would take every grid for a
-    square. The patch projection is adapted to the ViT's channels. LayerScale
-    is already folded into the weights, so its factors become 1.
+    Positions are resized here, because mmpretrain would treat every patch grid
+    as a square. The patch projection is adapted to the ViT's number of
+    channels. LayerScale is already multiplied into the encoder's weights, so
+    if the ViT has LayerScale, its factors become 1.
 
     Args:
         backbone (Backbone): The encoder.
         vit (VisionTransformer): The ViT, which is not changed.
 
     Returns:
-        tuple[Backbone, list[str]]: The fitted encoder, and what was changed,
-        in words for a log.
+        tuple[Backbone, list[str]]: The fitted encoder, and sentences for a
+        log that say what was changed.
     """
     changes = []
     grid, target = backbone.grid, tuple(vit.patch_resolution)
@@ -81,21 +82,22 @@ def check_fit(
     """Refuse a checkpoint that would be loaded wrongly or in part.
 
     Args:
-        module (nn.Module): What it will be loaded into.
+        module (nn.Module): The module that will load the checkpoint.
         saved (Mapping[str, Tensor]): The checkpoint's tensors.
         meta (object): ``meta`` of the checkpoint, of any type.
-        source (str): What to call it.
+        source (str): Name of the checkpoint in the report and in errors.
         training (bool): Whether parameters that are not frozen are trained
             afterwards. Defaults to True.
 
     Returns:
-        str: How many names match, with examples of those that do not.
+        str: A report: how many names match, with examples of names that do
+        not.
 
     Raises:
-        CheckpointError: If no name matches; if shapes differ, except those
-            that are resized while loading; if mmpretrain would resize
-            positions wrongly; or if a ViT would not compute what the saved
-            one did.
+        CheckpointError: If no name matches; if weights are not floating-point
+            numbers; if shapes differ, except those that are resized while
+            loading; if mmpretrain would resize positions wrongly; or if a ViT
+            of the module would not compute what the saved ViT did.
     """
     own, record = module.state_dict(), record_of(meta)
     shared = saved.keys() & own.keys()
@@ -118,7 +120,7 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    # An encoder of fewer layers has no shape that differs.
+    # Shapes do not show that one of the encoders has fewer layers.
     if options := _arch_options(vits, record):
         raise CheckpointError(
             f'{source} has another ViT than the config: write {options}. '
@@ -139,7 +141,7 @@ def check_fit(
         )
     for role, (name, vit, part) in zip(roles, vits):
         if part.keys() & dict(vit.named_parameters()).keys():
-            # The record of a file describes these, and no other ViT.
+            # The record of the file describes only ViTs with these names.
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
@@ -149,8 +151,11 @@ def check_fit(
 def _misshapen(
     module: nn.Module, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
 ) -> list[str]:
-    """Return the names in both whose shapes differ, except resized ones."""
-    # With num_words='auto' a codebook takes as many as the state has.
+    """Return the names of tensors whose shapes differ.
+
+    Tensors that are resized while loading are left out.
+    """
+    # With num_words='auto' a codebook accepts any number of words.
     resized = {
         f'{name}.words'
         for name, part in module.named_modules()
@@ -164,7 +169,7 @@ def _misshapen(
 
 
 def _other_use(own: Mapping[str, Tensor]) -> str:
-    """Return what a file that does not fit a model can be used for."""
+    """Say, for an error, how else a file that does not fit can be used."""
     if TEACHER_CLS in own:
         return (
             'pretrain from it by --init FILE, or test its encoder with a '
@@ -177,7 +182,7 @@ def _other_use(own: Mapping[str, Tensor]) -> str:
 
 
 def _key_of(misshapen: list[str]) -> str:
-    """Return what to change where weights are of another shape."""
+    """Return the settings to change so that these shapes fit."""
     keys = (
         ('head', 'num_classes'),
         ('codebook.token_mean', 'img_size (and crops)'),
@@ -193,7 +198,10 @@ def _key_of(misshapen: list[str]) -> str:
 def _arch_options(
     vits: list[tuple[str, VisionTransformer, dict]], record: dict
 ) -> str:
-    """Return the options that give a config the ViT of a file, or ''."""
+    """Say which options give the config the ViT of the file.
+
+    '' if the ViTs have the same sizes.
+    """
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
@@ -222,7 +230,7 @@ def _arch_options(
                 text += f', model.backbone.patch_size={patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
-                # The paper's 8 of 12.
+                # The paper's tap layer is layer 8 of 12.
                 text += f', model.backbone.tap_layer={layers * 2 // 3}'
             return text
     return ''
@@ -231,7 +239,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers or rotary positions that only one of them has."""
+    """Refuse registers or rotary positions that only file or model has."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))
@@ -251,12 +259,12 @@ def _check_tokens(
         )
     periods = saved.get('rotary_periods', ())
     if len(periods) and saved['cls_token'].shape == vit.cls_token.shape:
-        # A head has four channels per period.
+        # There is one period for every four channels of a head.
         _check_heads(vit, vit.embed_dims // (4 * len(periods)), role)
 
 
 def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
-    """Refuse another number of attention heads, where the file's is known."""
+    """Refuse a number of attention heads other than the ViT's, if known."""
     if heads not in (None, vit.arch_settings['num_heads']):
         arch = dict(vit.arch_settings, num_heads=heads)
         text = ', '.join(f'{key}={value}' for key, value in arch.items())
@@ -272,8 +280,8 @@ def _check_grid(
 ) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
-    While loading, mmpretrain takes an embedding of another length for a
-    square grid, and one of the same length for the model's grid.
+    While loading, mmpretrain assumes that an embedding of another length is
+    for a square grid, and that one of the same length is for the model's grid.
     """
     if 'pos_embed' not in saved or vit.pos_embed is None:
         return
@@ -305,8 +313,9 @@ def _check_vit(
 ) -> None:
     """Refuse a ViT that would compute something else than the saved one.
 
-    MAE's fine-tuned files have no final norm: a frozen encoder would keep an
-    untrained one. A model without LayerScale would drop the file's factors.
+    Two examples: MAE's fine-tuned files have no final norm, so that of a
+    frozen ViT would stay untrained; and a ViT without LayerScale would drop
+    the factors in the file.
     """
     _check_heads(vit, record.get('num_heads'), role)
     own = dict(vit.named_parameters())
@@ -314,7 +323,7 @@ def _check_vit(
         name
         for name in sorted(own.keys() - saved.keys())
         if not (training and own[name].requires_grad)
-        # LayerScale starts near 0: an untrained one switches the layer off.
+        # Untrained LayerScale is near 0, which switches off the layer.
         or (name.endswith(tuple(LAYER_SCALE)) and (own[name] != 1).any())
     ]
     if untrained:
@@ -338,15 +347,17 @@ def _check_vit(
 def without_final_norm(
     checkpoint: dict, model: nn.Module, prefix: str
 ) -> dict:
-    """Leave out the norms after the last layer that a ViT does not have.
+    """Leave out the final norms of a checkpoint that a ViT does not have.
 
-    Pyramids and classifiers have other norms instead. MMEngine would warn of
-    the checkpoint's.
+    Feature pyramids and classifiers have other norms instead. MMEngine would
+    warn about the unused ones in the checkpoint.
 
     Args:
-        checkpoint (dict): What was read. Not changed.
-        model (nn.Module): The ViT, or another model, which keeps all.
-        prefix (str): Prefix of its names in the checkpoint, with a dot.
+        checkpoint (dict): Content of a checkpoint file. Not changed.
+        model (nn.Module): The ViT. For a model of another class the
+            checkpoint is returned as it is.
+        prefix (str): Prefix of the ViT's names in the checkpoint, with its
+            dot; or ''.
 
     Returns:
         dict: The checkpoint without these norms.
@@ -363,7 +374,8 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
     """Return the weights of a checkpoint as MMEngine names them.
 
     Args:
-        checkpoint (dict): With or without a key ``state_dict``.
+        checkpoint (dict): Content of a checkpoint file: the weights, or a
+            dict that has them under ``state_dict``.
     """
     state = checkpoint.get('state_dict', checkpoint)
     return {str(k).removeprefix('module.'): v for k, v in state.items()}
@@ -372,7 +384,7 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
 def after_prefix(
     state: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix, without it."""
+    """Return the tensors whose names have a prefix; remove the prefix."""
     return {
         name.removeprefix(prefix): value
         for name, value in state.items()

@@ -12,15 +12,15 @@ from mmmoca.messages import listed
 from .errors import CheckpointError
 from .names import PROJECTION
 
-# The weight that identifies a ViT, and the library that names it so.
+# The name of the weight that identifies a ViT, and the library that uses it.
 _ANCHORS = {
     'patch_embed.proj.weight': 'timm',
     PROJECTION: 'mmpretrain',
     'embeddings.patch_embeddings.projection.weight': 'huggingface',
-    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3's
+    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3
 }
-# Where known layouts keep their tensors, most specific first. '' is the file
-# itself, for those that hold nothing else.
+# Keys under which known layouts keep their tensors, most specific first. '' is
+# for files that hold nothing but tensors.
 _CONTAINERS = (
     'teacher',
     'student',
@@ -31,15 +31,15 @@ _CONTAINERS = (
     'model',
     '',
 )
-# Prefixes that wrappers add to the names of what they wrap: data parallelism,
-# torch.compile, FSDP, activation checkpointing, DeepSpeed.
+# Prefixes that wrappers add to names: data parallelism, torch.compile, FSDP,
+# activation checkpointing and DeepSpeed.
 _WRAPPERS = re.compile(
     r'(?<![^.])(module|_orig_mod|_fsdp_wrapped_module'
     r'|_checkpoint_wrapped_module|_forward_module)\.'
 )
-# Keys and prefixes of averaged weights, as timm's state_dict_ema.
+# Keys and prefixes of averaged weights, such as timm's state_dict_ema.
 _AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
-# Keys and prefixes of a teacher, which may be called ema_teacher.
+# Keys and prefixes of a teacher. Some also match _AVERAGED (ema_teacher).
 _TEACHER = re.compile('teacher|target|momentum')
 ROLES = ('teacher', 'student')
 
@@ -65,14 +65,16 @@ class Location(NamedTuple):
     """An encoder that was found in a file.
 
     Attributes:
-        tensors (dict[str, Tensor]): Its tensors and those of heads and
-            decoders beside it, under their names in the file, without prefix.
+        tensors (dict[str, Tensor]): Its tensors, and those of heads and
+            decoders with the same prefix. The names are those of the file,
+            without this prefix.
         naming (str): See :class:`Place`.
-        role (str): 'teacher', 'student' or 'only'.
+        role (str): 'teacher', 'student' or 'only', see
+            :attr:`Backbone.which`.
         places (list[Place]): Places of all encoders in the file whose weights
-            are of the same kind, raw or averaged.
-        choice (str, optional): A line that says which of two sets of weights
-            they are.
+            are of the chosen kind, raw or averaged.
+        choice (str, optional): A sentence that says which kind was chosen,
+            if the file has averaged weights.
     """
 
     tensors: dict[str, Tensor]
@@ -89,16 +91,16 @@ def locate(
     recorded: object,
     source: str,
 ) -> Location:
-    """Find an encoder in a checkpoint that was read.
+    """Find an encoder in the content of a checkpoint file.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): 'teacher' or 'student'.
-        weights (str, optional): 'raw', 'averaged', or those that other
-            programs load.
-        recorded (object): The role that the file records, if it does: the
-            only encoder of a file has it.
-        source (str): What to call the file in errors.
+        weights (str, optional): 'raw' or 'averaged'; None for those that
+            other programs load.
+        recorded (object): The role that the file records for its only
+            encoder, if it does.
+        source (str): Name of the file in errors.
 
     Returns:
         Location: The encoder.
@@ -106,7 +108,7 @@ def locate(
     Raises:
         CheckpointError: If the file has no ViT of a known layout, or not the
             one asked for.
-        ValueError: If ``which`` is neither of its choices.
+        ValueError: If ``which`` is neither 'teacher' nor 'student'.
     """
     groups = tensors_of(checkpoint)
     found = [
@@ -142,9 +144,10 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
         checkpoint (dict): What :func:`read_checkpoint` returned.
 
     Returns:
-        dict[str, dict[str, Tensor]]: For each key of the file that known
-        layouts use ('' for the file itself), or that is of averaged weights,
-        its tensors, their names without what wrappers add.
+        dict[str, dict[str, Tensor]]: The state dicts by their keys in the
+        file, '' for the file itself. They are those under the keys of known
+        layouts and of averaged weights. Prefixes that wrappers add to names
+        are removed.
     """
     averaged = [key for key in checkpoint if _AVERAGED.search(str(key))]
     found = {}
@@ -162,23 +165,23 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
 def choose_weights(
     found: list[Place], weights: str | None, swapped: bool, source: str
 ) -> tuple[list[Place], str | None]:
-    """Return the places of raw or of averaged weights.
+    """Choose between the raw and the averaged weights of a file.
 
     Args:
-        found (list[Place]): The encoders of a file.
-        weights (str, optional): 'raw', 'averaged', or those that other
-            programs load.
-        swapped (bool): Whether the file keeps the averaged ones under the
+        found (list[Place]): The encoders in the file.
+        weights (str, optional): 'raw' or 'averaged'; None for those that
+            other programs load.
+        swapped (bool): Whether the file keeps the averaged weights under the
             usual key and the raw ones as ``ema_state_dict``, as MMEngine's
             EMAHook does.
-        source (str): What to call the file in errors.
+        source (str): Name of the file in errors.
 
     Returns:
-        tuple[list[Place], str, optional]: Places of the chosen weights, and,
-        if there are averaged ones, a line that says which they are.
+        tuple[list[Place], str | None]: Places of the chosen weights; and, if
+        the file has averaged weights, a sentence that says which were chosen.
 
     Raises:
-        CheckpointError: If the file does not have them.
+        CheckpointError: If the file does not have the weights asked for.
     """
     beside = [
         place
@@ -209,21 +212,22 @@ def choose_weights(
 def choose_encoder(
     found: list[Place], which: str, recorded: object, source: str
 ) -> tuple[Place, str]:
-    """Return the encoder asked for, and its role.
+    """Choose between the teacher and the student of a file.
 
     Args:
-        found (list[Place]): The encoders of a file.
+        found (list[Place]): The encoders in the file.
         which (str): 'teacher' or 'student'.
-        recorded (object): The role that the file records, if it does: the
-            only encoder of a file has it.
-        source (str): What to call the file in errors.
+        recorded (object): The role that the file records for its only
+            encoder, if it does.
+        source (str): Name of the file in errors.
 
     Returns:
-        tuple[Place, str]: The encoder, and 'teacher', 'student' or 'only'.
+        tuple[Place, str]: The place of the encoder; and its role, 'teacher',
+        'student' or 'only', see :attr:`Backbone.which`.
 
     Raises:
-        CheckpointError: If there is none, or there are several.
-        ValueError: If ``which`` is neither of its choices.
+        CheckpointError: If no encoder, or more than one, fits ``which``.
+        ValueError: If ``which`` is neither 'teacher' nor 'student'.
     """
     if which not in ROLES:
         raise ValueError(
@@ -246,13 +250,13 @@ def choose_encoder(
 
 
 def layout_of(location: Location, ignored: Sequence[str], scaled: bool) -> str:
-    """Tell the layout of a file that does not record it.
+    """Infer the layout of a file that does not record it.
 
     Args:
-        location (Location): The encoder that is taken.
-        ignored (Sequence[str]): Names beside those of the encoder.
-        scaled (bool): Whether the encoder had LayerScale or registers, as
-            DINOv2's.
+        location (Location): The chosen encoder.
+        ignored (Sequence[str]): Names of tensors that are not the encoder's.
+        scaled (bool): Whether the encoder had LayerScale or rotary positions
+            in the file, as those of DINOv2 and DINOv3.
 
     Returns:
         str: See :class:`Backbone`.
@@ -266,7 +270,7 @@ def layout_of(location: Location, ignored: Sequence[str], scaled: bool) -> str:
         ('moca', 'encoder_teacher.' in prefixes),
         ('huggingface', naming == 'huggingface'),
         ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
-        ('mocov3', momentum),  # mmpretrain's too
+        ('mocov3', momentum),  # mmpretrain's MoCo v3 too
         ('mmpretrain', naming == 'mmpretrain'),
         ('msn', 'target_encoder' in containers),
         ('dino', bool(containers & {'teacher', 'student'})),

@@ -1,27 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Names of a ViT's parameters in mmpretrain and in other libraries.
 
-timm's names are also those of DeiT, DINO, DINOv2, iBOT, MAE, MSN, MoCo v3 and
-of the encoders in the authors' release.
+DeiT, DINO, DINOv2, iBOT, MAE, MSN, MoCo v3 and the encoders in the authors'
+release use timm's names.
 """
 
 import re
 from collections.abc import Iterable
 
-# Maps patches to tokens: (D, C, height, width).
+# The weight that maps patches to tokens, (D, C, height, width).
 PROJECTION = 'patch_embed.projection.weight'
 
 
 class NameTable:
-    """Names of mmpretrain's ViT beside those of another library.
+    """Translates names between mmpretrain's ViT and another library.
 
     Args:
-        *rows (tuple[str, ...]): The beginning of a name in mmpretrain, the
-            same in the other library, and other spellings that are read,
-            ``#`` for the number of a layer. The first row that fits counts;
-            a beginning ends at a dot.
-        spelling (tuple[str, str]): A pattern that is replaced in their names
-            before, and its replacement.
+        *rows (tuple[str, ...]): The beginning of a name in mmpretrain, then
+            the same in the other library, then other spellings of it that
+            are also read. ``#`` stands for the number of a layer. The first
+            row that fits a name is used. A beginning fits only up to a dot
+            or the end of the name.
+        spelling (tuple[str, str]): A pattern and its replacement, which are
+            applied to a name of the other library before the rows.
     """
 
     def __init__(
@@ -31,23 +32,26 @@ class NameTable:
         self._spelling = spelling
 
     def to_mmpretrain(self, name: str) -> str:
-        """Turn a name of theirs into mmpretrain's; others stay as they are.
+        """Turn a name of the other library into mmpretrain's.
 
-        Queries, keys and values of transformers stay apart:
-        ``layers.0.attn.q.weight`` and the like.
+        Names that no row fits stay as they are. transformers keeps queries,
+        keys and values apart: their names become ``layers.0.attn.q.weight``
+        and the like, which mmpretrain does not have.
         """
         name = re.sub(*self._spelling, name)
         pairs = ((old, ours) for ours, *theirs in self._rows for old in theirs)
         return _replace_beginning(name, pairs)
 
     def from_mmpretrain(self, name: str, column: int = 1) -> str:
-        """Turn a name of mmpretrain into theirs; others stay as they are.
+        """Turn a name of mmpretrain into one of the other library.
+
+        Names that no row fits stay as they are.
 
         Args:
             name (str): The name.
-            column (int): The column whose names are written. A row of fewer
-                names has its last one there. Defaults to 1, the first of
-                theirs.
+            column (int): The position in each row of the name to write. In a
+                shorter row, the last name is written. Defaults to 1, the
+                first name of the other library.
         """
         pairs = ((row[0], row[: column + 1][-1]) for row in self._rows)
         return _replace_beginning(name, pairs)
@@ -72,7 +76,7 @@ TIMM = NameTable(
     ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
     ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
     ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma', 'blocks.#.gamma_2'),
-    # timm calls it so, and so do DINOv3's authors, whose periods follow.
+    # timm's name, and that of DINOv3's authors. Only the latter save periods.
     ('register_tokens', 'reg_token', 'storage_tokens'),
     ('rotary_periods', 'rope_embed.periods'),
     ('ln1', 'norm'),
@@ -81,9 +85,10 @@ TIMM = NameTable(
     spelling=(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.'),
 )
 _LAYER = 'encoder.layer.#'
-# Columns of the names that `save_pretrained` writes for ViTModel, for
-# Dinov2WithRegistersModel and for DINOv3ViTModel, whose layers have no
-# `encoder.` before them. transformers 5 has names of all three in memory.
+# Columns of the names that `save_pretrained` writes: for ViTModel; for
+# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, the layers
+# of which have no `encoder.` before them. In memory, models of transformers 5
+# mix names of all three columns.
 VIT, DINOV2, DINOV3 = 1, 2, 3
 HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The one form that an encoder has here, whatever library its file comes from.
+"""Brings encoders of all libraries into one form, that of mmpretrain's ViT.
 
-Names are mmpretrain's. All functions are pure, but for :func:`split_qkv`.
+All functions expect mmpretrain's names. None but :func:`split_qkv` changes its
+arguments.
 """
 
 import math
@@ -16,26 +17,27 @@ from mmmoca.messages import listed
 from .errors import CheckpointError
 from .names import PROJECTION
 
-# The LayerScale of a branch, and the layer that the branch ends in.
+# The LayerScale of a residual branch, and the last linear layer of the branch.
 LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
     'ffn.gamma2.weight': 'ffn.layers.1',
 }
-# Parts that :class:`~mmmoca.models.MOCAViT` has and a plain ViT lacks.
+# Parts that mmmoca.models.MOCAViT may have and mmpretrain's ViT lacks.
 TOKEN_PARTS = {'register_tokens', 'rotary_periods'}
 _LAYER = re.compile(r'layers\.(\d+)\.')
 _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
 
 
 def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the sizes of a ViT, as mmpretrain's ``arch`` calls them.
+    """Return the sizes of a ViT, with the names of mmpretrain's ``arch``.
 
     Args:
         state_dict (Mapping[str, Tensor]): State dict of a ViT.
 
     Returns:
         dict[str, int]: ``embed_dims``, ``num_layers`` and
-        ``feedforward_channels``. Tensors do not tell the number of heads.
+        ``feedforward_channels``. The number of heads is missing, because no
+        tensor depends on it.
     """
     layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
     return dict(
@@ -46,14 +48,15 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
-    """Return what a ViT has that a plain one does not have.
+    """Return the number of registers of a ViT and its kind of positions.
 
     Args:
         state_dict (Mapping[str, Tensor]): State dict of a ViT.
 
     Returns:
-        tuple[int, str]: ``num_registers`` and ``positions``, as
-        :class:`~mmmoca.models.MOCAViT` calls them.
+        tuple[int, str]: The arguments ``num_registers`` and ``positions`` of
+        :class:`~mmmoca.models.MOCAViT`. Without rotary positions, the latter
+        is 'sincos'.
     """
     registers = state_dict.get('register_tokens', torch.empty(1, 0))
     positions = 'rope' if 'rotary_periods' in state_dict else 'sincos'
@@ -64,11 +67,12 @@ def check_floating(state_dict: Mapping[str, object], source: str) -> None:
     """Refuse weights that are not floating-point tensors of 16 bits or more.
 
     Args:
-        state_dict (Mapping[str, object]): Weights alone.
-        source (str): What to call them in errors.
+        state_dict (Mapping[str, object]): The weights by name, and nothing
+            else.
+        source (str): Name of the weights in errors.
 
     Raises:
-        CheckpointError: If some are not.
+        CheckpointError: If any of them is not.
     """
     wrong = [
         name
@@ -88,15 +92,15 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
     """Refuse an encoder whose tensors do not fit each other.
 
     Args:
-        state_dict (Mapping[str, Tensor]): State dict of a ViT, as a file has
-            it: queries, keys and values may be apart, and layers may be
-            scaled.
-        source (str): What to call it in errors.
+        state_dict (Mapping[str, Tensor]): State dict of a ViT before
+            :func:`normalise`: queries, keys and values may be apart, and
+            there may be LayerScale.
+        source (str): Name of the file in errors.
 
     Raises:
         CheckpointError: If a layer is missing between others, or a tensor
             has another shape than the patch projection and the first MLP
-            imply. It names the tensor.
+            imply. The message names the tensor.
     """
     dims = len(state_dict[PROJECTION])
     hidden = len(state_dict.get('layers.0.ffn.layers.0.0.weight', ()))
@@ -121,7 +125,7 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
             layers.add(layer[1])
         part = name[layer.end() :] if layer else name
         shape = shapes.get(part, (dims,))
-        if name == 'register_tokens':  # of which there may be none
+        if name == 'register_tokens':  # the number may be 0
             shape = (1, value.shape[1] if value.ndim == 3 else None, dims)
         if value.ndim != len(shape) or not all(
             found > 0 if side is None else found == side
@@ -142,24 +146,26 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
 def normalise(
     state_dict: Mapping[str, Tensor], record: Mapping, naming: str, source: str
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Bring an encoder into the form in which mmpretrain's ViT has it.
+    """Bring an encoder into the form of mmpretrain's ViT.
 
-    Its output stays the same.
+    The encoder's output stays the same.
 
     Args:
         state_dict (Mapping[str, Tensor]): State dict of a ViT that
             :func:`check_shapes` has accepted. Not changed.
-        record (Mapping): What the file records of it: ``grid`` and
-            ``num_heads``, see :func:`run_record`.
-        naming (str): The library that named it, see :class:`Place`.
-        source (str): What to call it in errors.
+        record (Mapping): What the file records about the encoder. ``grid``
+            and ``num_heads`` are used, see :func:`run_record`.
+        naming (str): The library that named the tensors in the file, see
+            :class:`Place`.
+        source (str): Name of the file in errors.
 
     Returns:
-        tuple[dict[str, Tensor], list[str]]: Its tensors, and what was
-        changed, in words for a log.
+        tuple[dict[str, Tensor], list[str]]: The new tensors, and sentences
+        for a log that say what was changed.
 
     Raises:
-        CheckpointError: If queries, keys or values are missing.
+        CheckpointError: If queries, keys or values are missing, or there are
+            both rotary and added positions.
     """
     changes = []
     scaled = any(name.endswith(tuple(LAYER_SCALE)) for name in state_dict)
@@ -189,7 +195,8 @@ def _with_joint_qkv(
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
         queries, keys, _ = names
         if match[3] == '.bias' and queries in state:
-            # DINOv3's and EVA's keys have no bias: it changes no softmax.
+            # Keys of DINOv3 and EVA have no bias, because the softmax would
+            # cancel it.
             state.setdefault(keys, zeros_like(state[queries]))
         if not state.keys() >= set(names):
             raise CheckpointError(
@@ -201,7 +208,7 @@ def _with_joint_qkv(
 
 
 def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Apply the masks of DINOv3's biases, which switch key biases off."""
+    """Apply the masks by which DINOv3 sets the biases of keys to 0."""
     state = dict(state_dict)
     for name in state_dict:
         bias = name.removesuffix('_mask')
@@ -213,10 +220,12 @@ def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _is_rotary(state_dict: Mapping[str, Tensor], is_ours: bool) -> bool:
-    """Return whether positions are rotary ones, also of files without periods.
+    """Return whether an encoder has rotary positions.
 
-    timm and transformers do not save the periods. Without added positions,
-    an encoder with registers and LayerScale, or one of ours, is DINOv3's.
+    Some files contain their periods. timm and transformers do not save these.
+    So an encoder without added positions also counts as rotary if it has
+    registers and LayerScale, as DINOv3's encoders do, or if this package
+    wrote the file.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     dinov3 = is_ours or state_dict.keys() >= scaled
@@ -229,24 +238,24 @@ def _with_rotary_parts(
 ) -> dict[str, Tensor]:
     """Add the tensors that define rotary positions.
 
-    Heads have 64 channels unless their number is recorded.
+    If the number of heads is not recorded, each head has 64 channels.
     """
     state = dict(state_dict)
     dims = len(state[PROJECTION])
-    # Files of older versions have zeros beside the periods.
+    # Files of older versions contain a pos_embed of zeros and the periods.
     if state.pop('pos_embed', torch.zeros(1)).any():
         raise CheckpointError(
             f'the encoder in {source} has rotary and added positions'
         )
     count = max(1, (dims // num_heads if num_heads else 64) // 4)
     periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
-    # In bfloat16 the angles would differ.
+    # Periods in bfloat16 would change the angles.
     state['rotary_periods'] = state.get('rotary_periods', periods).float()
     if not state.get('register_tokens', torch.ones(1)).numel():
-        del state['register_tokens']  # as transformers has them
+        del state['register_tokens']  # transformers saves an empty one
     for name in state_dict:
         if name.endswith('.qkv.weight'):
-            # timm leaves out biases that are 0.
+            # timm does not save biases that are always 0.
             zeros = torch.zeros(len(state[name]))
             state.setdefault(name.replace('weight', 'bias'), zeros)
     return state
@@ -255,10 +264,11 @@ def _with_rotary_parts(
 def _with_scaled_projections(
     state_dict: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Multiply the factors of LayerScale into what they scale.
+    """Multiply the factors of LayerScale into the layers that they scale.
 
-    A branch ends in a linear layer, whose output the factors multiply: its
-    rows and its bias take them over. The encoder trains differently then.
+    The factors multiply the output of the linear layer that ends a branch, so
+    they can be multiplied into its rows and its bias. The encoder's output
+    stays the same, but its training changes.
     """
     state = dict(state_dict)
     for name in [n for n in state if n.endswith(tuple(LAYER_SCALE))]:
@@ -275,9 +285,10 @@ def _with_scaled_projections(
 def _without_register_positions(
     state_dict: Mapping[str, Tensor], recorded: Sequence[int] | None
 ) -> Mapping[str, Tensor]:
-    """Add the positions of registers, after that of [CLS], to the registers.
+    """Add the position embeddings of registers to the registers themselves.
 
-    timm's ViTs have them by default, its DINOv2 has none.
+    In timm's ViTs with registers, pos_embed by default contains rows for the
+    registers, after that of [CLS]. In timm's DINOv2 it contains none.
     """
     positions = state_dict['pos_embed']
     registers = state_dict.get('register_tokens')
@@ -295,10 +306,10 @@ def _without_register_positions(
 def _with_class_position(
     state_dict: Mapping[str, Tensor], recorded: Sequence[int] | None
 ) -> dict[str, Tensor]:
-    """Give [CLS] a position of zeros where it has none.
+    """Give [CLS] a position embedding of zeros if it has none.
 
-    timm's DeiT III and DINOv2 with registers add its position to the [CLS]
-    token itself, and FlexiViT has none.
+    In timm's DeiT III and DINOv2 with registers, the position embedding of
+    [CLS] is already added to the token. In FlexiViT, [CLS] has none.
     """
     positions = state_dict['pos_embed']
     number = positions.shape[1]
@@ -310,10 +321,10 @@ def _with_class_position(
 
 
 def split_qkv(state_dict: dict[str, Tensor]) -> None:
-    """Split queries, keys and values, in place.
+    """Split the joint tensors of queries, keys and values.
 
     Args:
-        state_dict (dict[str, Tensor]): State dict of a ViT.
+        state_dict (dict[str, Tensor]): State dict of a ViT. Changed in place.
     """
     for name in list(state_dict):
         match = _QKV.fullmatch(name)
@@ -334,8 +345,9 @@ def grid_of(
             records, if it does.
 
     Returns:
-        tuple[int, int], optional: See :func:`position_grid`. For rotary
-        positions it is the recorded grid, or else that of 224 x 224 pixels.
+        tuple[int, int] | None: Rows and columns of patches, see
+        :func:`position_grid`. For rotary positions: the recorded grid, or the
+        grid of 224 x 224 pixels if none is recorded.
     """
     if 'pos_embed' in state_dict:
         return position_grid(recorded, state_dict['pos_embed'])
@@ -353,12 +365,13 @@ def position_grid(
         recorded (Sequence[int], optional): Rows and columns that the file
             records, if it does.
         pos_embed (Tensor): (1, extra + L, D).
-        extra (int): Tokens that are no patches. Defaults to 1, [CLS].
+        extra (int): Number of tokens that are not patches. Defaults to 1,
+            for [CLS].
 
     Returns:
-        tuple[int, int], optional: The recorded grid if it has L patches.
-        Else L is taken for a square, as in every public checkpoint; None if
-        it is not a square.
+        tuple[int, int] | None: The recorded grid if it has L patches.
+        Otherwise a square grid of L patches, as in every public checkpoint.
+        None if L is not a square number.
     """
     patches = pos_embed.shape[1] - extra
     if recorded is not None and math.prod(recorded) == patches:
@@ -370,10 +383,11 @@ def position_grid(
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
     """Adapt a patch projection to another number of input channels.
 
-    For one channel, the weights of the old ones are summed, so that a grey
-    image gives what its three equal channels gave. For N channels, the old
-    ones are repeated in turn and multiplied by C / N, so that activations keep
-    their scale. This is the rule of timm's ``adapt_input_conv``.
+    For one channel, the weights of all old channels are summed, so that a grey
+    image gives the same tokens as one in which all channels equal it. For N
+    channels, the weights of the old channels are repeated in turn and
+    multiplied by C / N, so that activations keep their scale. timm's
+    ``adapt_input_conv`` does the same.
 
     Args:
         projection (Tensor): Weight of the patch projection, (D, C, P, Q).

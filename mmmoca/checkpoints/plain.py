@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checks that a checkpoint holds nothing but what can be used."""
+"""Refuses checkpoints with content that no reader can use."""
 
 import os
 from collections.abc import Iterator
@@ -10,24 +10,27 @@ from torch import Tensor
 from .errors import CheckpointError
 from .record import broken_entry
 
-# PyTorch does not compress. What was compressed later stays far below this.
+# The largest ratio of the size of the content to that of the file. PyTorch
+# does not compress; files that were compressed later stay far below this.
 MOST_PACKED = 50
-# Files of the largest encoders have some thousand, and are ten deep.
+# The largest number and nesting depth of containers in a file. Those of the
+# largest encoders have a few thousand containers, nested ten deep.
 MOST_CONTAINERS, MOST_DEPTH = 2**20, 100
 _KEYS = str | int | float | None
 
 
 def check_content(checkpoint: dict, path: str) -> None:
-    """Refuse a checkpoint with something that no reader of it can use.
+    """Refuse a checkpoint with content that no reader can use.
 
     Args:
-        checkpoint (dict): What was read, of any content.
-        path (str): Its file.
+        checkpoint (dict): What was read from the file, of any content.
+        path (str): The file.
 
     Raises:
-        CheckpointError: If its state is no dict, a tensor is not a plain one,
-            the tensors are larger than what the file can hold, or the record
-            of this package has settings of another kind.
+        CheckpointError: If ``state_dict`` is not a dict, a tensor is not a
+            plain dense one, the tensors are larger than the file can hold,
+            containers are nested too deep or are too many, or the record of
+            this package has an entry that cannot be used.
     """
     state = checkpoint.get('state_dict', {})
     if not isinstance(state, dict):
@@ -52,9 +55,10 @@ def check_content(checkpoint: dict, path: str) -> None:
 def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
     """Yield all tensors in nested containers, with their places as names.
 
-    Readers walk through containers, compare and print them. A tuple that
-    holds another one twice, thirty times over, would keep them busy for ever,
-    and so would one that holds itself.
+    The depth and the number of the containers are limited, because readers
+    walk through containers, compare them and print them. None of this would
+    end for a container that contains itself, or for thirty nested tuples of
+    which each contains the next one twice.
     """
     left, visited = [('', 0, content)], 0
     while left:
@@ -79,7 +83,7 @@ def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _problem(tensor: Tensor) -> str | None:
-    """Say why a tensor has no number of its own for each element."""
+    """Say why a tensor is not a plain dense one, or return None."""
     if tensor.is_meta:
         return 'a tensor without values (device meta)'
     if tensor.is_nested or tensor.layout != torch.strided:

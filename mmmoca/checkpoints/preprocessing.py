@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The preparation of images for an encoder."""
+"""Finds out how images are prepared for an encoder."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +18,8 @@ from .record import (
     usual_resizing,
 )
 
-# MOCA, DINO, iBOT, MAE, MSN and DeiT have these, for RGB images of 8 bits.
+# Mean and std of ImageNet, for 8-bit RGB images, as MOCA, DINO, iBOT, MAE, MSN
+# and DeiT use them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
@@ -28,15 +29,17 @@ class Preprocessing(NamedTuple):
     Attributes:
         pipeline (tuple[dict, ...]): Configs of the transforms: loading,
             resizing, and cropping unless the whole image is resized.
-        mean (tuple[float, ...]): Mean of each channel in the order of
-            ``channel_order``, in the values of the file: 0 to 255 in images
-            of 8 bits.
-        std (tuple[float, ...]): Likewise.
-        channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' in the order
-            of the file.
-        img_size (tuple[int, int]): Height and width in pixels.
-        source (str): Where mean and std are from: 'config' (of the run that
-            made the checkpoint), 'given', or 'assumed', ImageNet's.
+        mean (tuple[float, ...]): Mean of each channel, in the order of
+            ``channel_order`` and in pixel values of the image file: 0 to 255
+            for images of 8 bits.
+        std (tuple[float, ...]): Standard deviation of each channel, in the
+            same order and unit.
+        channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' for the order
+            of the image file.
+        img_size (tuple[int, int]): Height and width in pixels of the
+            encoder's input.
+        source (str): Where mean and std come from: 'config' (recorded in the
+            checkpoint), 'given' (by the caller), or 'assumed' (ImageNet's).
     """
 
     pipeline: tuple[dict, ...]
@@ -50,14 +53,14 @@ class Preprocessing(NamedTuple):
     def resize(self) -> int | None:
         """Int | None: Length in pixels that the shorter side is resized to.
 
-        None where the whole image is resized to ``img_size``.
+        None if the whole image is resized to ``img_size``.
         """
         scale = self.pipeline[1]['scale']
         return scale if isinstance(scale, int) else None
 
     @property
     def interpolation(self) -> str:
-        """str: That of the resizing, 'bicubic' say."""
+        """str: Interpolation of the resizing, such as 'bicubic'."""
         return self.pipeline[1].get('interpolation', 'bilinear')
 
 
@@ -71,20 +74,23 @@ def preprocessing_of(
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        mean (Sequence[float], optional): Mean of each channel, instead of what
-            the file records.
-        std (Sequence[float], optional): Likewise.
-        config (dict, optional): A config of plain values, which replaces what
-            the file records.
+        mean (Sequence[float], optional): Mean of each channel, instead of the
+            recorded one. Needs ``std``.
+        std (Sequence[float], optional): Standard deviation of each channel,
+            instead of the recorded one. Needs ``mean``.
+        config (dict, optional): A config, as plain values, whose
+            preprocessing replaces what the file records.
 
     Returns:
-        Preprocessing: What the file records. If it records nothing, encoders
-        of three channels get ImageNet's mean and std.
+        Preprocessing: The preprocessing that is given or that the file
+        records. Without mean and std, encoders of three channels get
+        ImageNet's.
 
     Raises:
-        CheckpointError: If the images do not have three channels and the
-            file records no mean and std; if the given numbers do not fit; or
-            if the patch grid is not known.
+        CheckpointError: If mean and std are unknown and the images do not
+            have three channels; if the given numbers do not fit; if the
+            config does not say how images are prepared; or if the patch grid
+            is unknown.
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     known = dict(backbone.record.get('preprocessing') or {})
@@ -113,7 +119,7 @@ def preprocessing_of(
         loader = dict(color_type='grayscale') | loader
     steps = [loader, *_fitted(loader, sizing, backbone.img_size)]
     return Preprocessing(
-        # A name in a file leads to no other class than these.
+        # Names in a file can only select classes of this table.
         tuple(dict(s, type=TRANSFORMS[short_name(s)]) for s in steps),
         tuple(known['mean']),
         tuple(known['std']),
@@ -126,7 +132,7 @@ def preprocessing_of(
 def _given(
     mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
 ) -> dict:
-    """Return the normalisation that the caller gives, if any."""
+    """Return the mean and std that the caller gives, or {}."""
     if mean is None and std is None:
         return {}
     mean, std = (() if n is None else tuple(n) for n in (mean, std))
@@ -139,7 +145,7 @@ def _given(
 
 
 def _assumed(known: dict, channels: int) -> dict:
-    """Return ImageNet's normalisation, for a file that records none."""
+    """Return ImageNet's mean and std if none are recorded, otherwise {}."""
     if 'mean' in known:
         return {}
     if channels != 3:
@@ -151,7 +157,7 @@ def _assumed(known: dict, channels: int) -> dict:
 
 
 def _split(record: dict) -> tuple[dict, list[dict]]:
-    """Return the loader of a record, and what resizes and crops."""
+    """Return the recorded loader, or {}, and the transforms after it."""
     steps = [dict(step) for step in record.get('pipeline') or ()]
     loads = bool(steps) and short_name(steps[0]) in LOADERS
     return (steps[0], steps[1:]) if loads else ({}, steps)
@@ -160,10 +166,11 @@ def _split(record: dict) -> tuple[dict, list[dict]]:
 def _fitted(
     loader: dict, sizing: list[dict], img_size: tuple[int, int]
 ) -> list[dict]:
-    """Return what resizes and crops, for images of another size.
+    """Return the transforms that resize and crop to the encoder's input size.
 
-    Where nothing is recorded, the shorter side is resized to 256 for an input
-    of 224. For an input that is not square, the whole image is resized.
+    If none are recorded, the shorter side is resized to 256 / 224 of the input
+    size, and the centre is cropped. If the input is not square, the whole
+    image is resized to it.
     """
     height, width = img_size
     resize, *crop = sizing or usual_resizing(256, 224)
@@ -171,7 +178,7 @@ def _fitted(
     cuts = bool(crop) and height == width
     if cuts:
         side = to_2tuple(crop[0]['crop_size'])[0]
-        # The resized image covers the crop.
+        # The resized image must cover the crop.
         resize['scale'] = max(round(resize['scale'] * height / side), height)
         crop = [dict(type='CenterCrop', crop_size=(height, width))]
     else:

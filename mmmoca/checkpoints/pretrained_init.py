@@ -23,20 +23,21 @@ from .schemes import ReadAddress, guarded
 def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
-    MMEngine then takes what was read. A class that would overwrite what is
-    loaded from a list, or by the class ``PretrainedInit``, finds the form that
-    it knows.
+    The checkpoints that were read stay in memory until MMEngine loads them.
+    ``init_cfg`` of a module is also rewritten if its one Pretrained init is in
+    a list or has the class ``PretrainedInit`` as type. Many classes of models
+    would not recognise these forms, and would overwrite the loaded weights.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
-            were initialised already are left alone.
+            are already initialised are skipped.
 
     Returns:
-        list[tuple[str, dict]]: For each such module how many of its names
-        match, and the record of its file.
+        list[tuple[str, dict]]: For each Pretrained init: a report of how many
+        names match, and the record of the file.
 
     Raises:
-        CheckpointError: If nothing matches, or see :func:`check_fit`.
+        CheckpointError: If no name matches, or as in :func:`check_fit`.
     """
     load = functools.cache(CheckpointLoader.load_checkpoint)
     reports = []
@@ -56,7 +57,7 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
             init['checkpoint'] = ReadAddress(guarded(path), loaded)
             reports.append((report, record_of(checkpoint.get('meta'))))
         if len(pretrained) == 1:
-            # Many classes look at this so as not to overwrite weights.
+            # Many classes keep loaded weights only if init_cfg is this dict.
             initialize(module, [i for i in inits if i not in pretrained])
             (module.init_cfg,) = pretrained
     return reports
@@ -74,12 +75,12 @@ def _inits(module: nn.Module) -> list[dict]:
 
 
 def _is_pretrained(kind: str | type) -> bool:
-    # Its name may have a scope.
+    # The name may have a scope, as in 'mmengine.Pretrained'.
     return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
 
 
 def _start(init: dict) -> str:
-    """Return what the names that it takes begin with."""
+    """Return the prefix of the names that an init loads, with its dot."""
     prefix = init.get('prefix')
     return f'{prefix.rstrip(".")}.' if prefix else ''
 

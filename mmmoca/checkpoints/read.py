@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reading checkpoint files without running code that they pickle."""
+"""Reads checkpoint files without running code that they contain."""
 
 import errno
 import json
@@ -28,26 +28,27 @@ from .errors import CheckpointError
 from .plain import MOST_PACKED, check_content
 from .unpickle import check_tuples, safe_unpickling
 
-# PyTorch's words for a class that it refuses.
+# The part of PyTorch's message that names a refused class.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
 
 
 def check_intact(path: str | os.PathLike) -> bool:
-    """Check a checkpoint file against the checksums that it holds.
+    """Check a checkpoint file against the checksums that it contains.
 
-    PyTorch writes them, but does not check them when it reads.
+    PyTorch writes these checksums, but does not check them when it reads.
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in its present
-            format, an archive.
+            format, which is a zip archive.
 
     Returns:
-        bool: Whether it can be mapped into memory: nothing is compressed.
+        bool: Whether the file can be mapped into memory, because nothing in
+        it is compressed.
 
     Raises:
-        CheckpointError: If the file is no such archive, any part of it
-            differs from what was written, or it would unpack to many times
-            its size.
+        CheckpointError: If the file is not such an archive, if any part of it
+            differs from what was written, or if its content is many times as
+            large as the file.
     """
     damaged = None
     try:
@@ -75,26 +76,27 @@ def check_intact(path: str | os.PathLike) -> bool:
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
-    """Read a checkpoint file, tensors on the CPU.
+    """Read a checkpoint file, with its tensors on the CPU.
 
-    No code in the file is run: besides tensors and plain Python values only
-    what :func:`safe_unpickling` names is let through.
+    Code in the file is not run. Only tensors, plain Python values and the
+    classes that :func:`safe_unpickling` lists are accepted.
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
-            of safetensors, whatever its name.
-        lazy (bool): Map tensors into memory as they are used, so that those
-            of the optimiser take none. The file must not be overwritten in
-            place while they live. Defaults to False.
+            of safetensors. The format is found from its content.
+        lazy (bool): Map the file into memory if possible, so that tensors
+            that nobody uses, such as the optimiser's, take no memory. The
+            file must not be overwritten in place while its tensors are in
+            use. Defaults to False.
 
     Returns:
-        dict: What the file holds; for a safetensors file, ``state_dict`` and
-        ``meta``, which is its metadata.
+        dict: The content of the file. For a safetensors file it has the keys
+        ``state_dict`` and ``meta``, the metadata.
 
     Raises:
-        CheckpointError: If there is no such file, it is truncated, damaged
-            or no checkpoint at all, pickles anything else, or has tensors
-            that are not plain ones; see :func:`check_content`.
+        CheckpointError: If there is no such file, if it is truncated,
+            damaged or not a checkpoint, if it pickles other classes, or if
+            :func:`check_content` refuses its content.
     """
     path = os.path.expanduser(os.fspath(path))
     _check_file(path)
@@ -110,7 +112,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _check_file(path: str) -> None:
-    """Refuse what is no file, or is one of several files of a model."""
+    """Refuse a path that is not a file, or is one of several of a model."""
     if os.path.isdir(path):
         kinds = '.pth', '.pt', '.bin', '.safetensors'
         names = [name for name in os.listdir(path) if name.endswith(kinds)]
@@ -129,8 +131,8 @@ def _check_file(path: str) -> None:
 
 
 def _read_pickled(path: str, lazy: bool) -> object:
-    # Older formats cannot be mapped, and PyTorch 2.15 maps no archive that is
-    # named .safetensors.
+    # Older formats cannot be mapped into memory, and PyTorch 2.15 does not map
+    # an archive that is named .safetensors.
     is_archive = zipfile.is_zipfile(path)
     mappable = is_archive and check_intact(path)
     mapped = lazy and mappable and not path.endswith('.safetensors')
@@ -140,34 +142,35 @@ def _read_pickled(path: str, lazy: bool) -> object:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
     except (OSError, MemoryError) as error:
-        # In a file cut short, PyTorch seeks to before its beginning: EINVAL.
+        # PyTorch seeks to before the beginning of a truncated file: EINVAL.
         if getattr(error, 'errno', None) != errno.EINVAL:
             raise
         raise _unreadable(path) from error
     except UnpicklingError as error:
         kind = _REFUSED.search(str(error))
         if kind is None:
-            # PyTorch wraps what our stand-ins say.
+            # PyTorch's own error hides the message of our stand-ins.
             raise _unreadable(path, error.__context__ or error) from error
         raise CheckpointError(
             f'{path} is refused: it pickles {kind[1]}, which can run any '
             'code. Save its state dict alone, or, if you trust the file, set '
             'the environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1'
         ) from error
-    # A damaged file calls the allowed functions with any arguments.
+    # A damaged file may call the allowed functions with any arguments, so they
+    # may raise anything.
     except Exception as error:
         raise _unreadable(path) from error
 
 
 def _check_pickles(path: str, is_archive: bool) -> None:
-    """Look into the pickles of a file, see :func:`check_tuples`."""
+    """Check all pickles in a file by :func:`check_tuples`."""
     if is_archive:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith('/data.pkl'):
                     check_tuples(archive.read(name))
         return
-    # Older formats are pickles one after the other, and tensors at the end.
+    # Older formats are several pickles, followed by the tensors.
     with open(path, 'rb') as file, suppress(ValueError, LookupError):
         while True:
             check_tuples(file)
@@ -190,7 +193,7 @@ def _read_safetensors(path: str, lazy: bool) -> dict:
             state_dict = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
         raise _unreadable(path) from error
-    if 'mmmoca' in meta:  # metadata are strings
+    if 'mmmoca' in meta:  # all metadata are strings
         try:
             meta['mmmoca'] = json.loads(meta['mmmoca'])
         except (ValueError, RecursionError) as error:
@@ -211,9 +214,9 @@ def _unreadable(
 
 @contextmanager
 def local_file(source: str) -> Iterator[str]:
-    """Have a checkpoint on this machine while it is read.
+    """Provide a checkpoint as a file on this machine while it is read.
 
-    All processes of a run call it together.
+    All processes of a run must call this together.
 
     Args:
         source (str): A path; a URL, which is downloaded once; an address of
@@ -221,13 +224,15 @@ def local_file(source: str) -> Iterator[str]:
             zoos that MMEngine knows, such as torchvision://resnet50.
 
     Yields:
-        str: The path. A URL's is in the folder of torch.hub.
+        str: Path of the file. What a URL names is kept in the folder of
+        torch.hub.
 
     Raises:
-        CheckpointError: If it cannot be downloaded, or is neither a file nor
-            an address of a known scheme.
+        CheckpointError: If the file cannot be downloaded or fetched, for
+            instance because the scheme is unknown; or if a model zoo has no
+            such model.
     """
-    # A file first: its folder may be named like a scheme.
+    # Files come first, because a folder may be named like a scheme.
     if os.path.isfile(os.path.expanduser(source)) or '://' not in source:
         yield source
         return
@@ -250,7 +255,7 @@ def local_file(source: str) -> Iterator[str]:
 
 
 def _zoo_url(source: str) -> str:
-    """Return the URL of a name in a model zoo; other addresses as they are."""
+    """Replace a name in a model zoo by its URL; keep any other address."""
     scheme, _, name = source.partition('://')
     if scheme in ('torchvision', 'modelzoo'):
         zoo = get_torchvision_models()
@@ -267,7 +272,7 @@ def _zoo_url(source: str) -> str:
 
 
 def _download(source: str) -> str:
-    """Download a URL once, on the main process; its path."""
+    """Download a URL once, on the main process, and return the path."""
     url = urlsplit(source)
     name = os.path.basename(url.path)
     # Many files of the Hugging Face Hub have the same name.
@@ -280,7 +285,7 @@ def _download(source: str) -> str:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             digits = hub.HASH_REGEX.search(name)
             hub.download_url_to_file(source, path, digits and digits[1])
-    # RuntimeError: what came has another hash.
+    # RuntimeError: the download does not have the hash in its name.
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f'{source} cannot be downloaded ({error}): without a network, '

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The record of this package in a checkpoint: ``meta.mmmoca``."""
+"""Makes and reads this package's record in a checkpoint, ``meta.mmmoca``."""
 
 import math
 import re
@@ -10,12 +10,13 @@ from torch import nn
 
 from mmmoca.config_parts import preprocessor_of, short_name
 
-MOST_PATCHES = 2**20  # of a grid that rotary positions are built for
-# Packages whose encoders are rebuilt from weights alone.
+MOST_PATCHES = 2**20  # of a recorded grid, which sizes rotary positions
+# Encoders of these packages can be rebuilt from their weights. The names of
+# other classes are recorded as `computed_by`.
 _KNOWN = 'mmmoca', 'mmpretrain', 'mmengine', 'torch', 'builtins'
 LOADERS = 'LoadImage', 'LoadImageFromFile', 'LoadBands'
-# The transforms of a recorded pipeline, and their classes here. A file can
-# name no other.
+# The transforms that a recorded pipeline may contain, and the classes that are
+# built for them.
 TRANSFORMS = dict(
     LoadImage='mmmoca.LoadImage',
     LoadImageFromFile='mmmoca.LoadImage',
@@ -25,7 +26,8 @@ TRANSFORMS = dict(
     Resize='mmpretrain.Resize',
     CenterCrop='mmpretrain.CenterCrop',
 )
-# Their arguments that change an image, with the type of a value or its parts.
+# The recorded arguments of these transforms, with the type of the value, or of
+# its items if it is a list. Only arguments that change an image are recorded.
 _ARGUMENTS = dict(
     type=str,
     color_type=str,
@@ -43,7 +45,7 @@ _ARGUMENTS = dict(
     interpolation=str,
     backend=str,
 )
-# The other entries of a record that are read.
+# The other entries of a record that are read, with their types as above.
 _ENTRIES = dict(
     mmmoca=dict,
     layout=str,
@@ -69,8 +71,8 @@ def record_of(meta: object) -> dict:
         meta (object): ``meta`` of the checkpoint, of any type.
 
     Returns:
-        dict: See :func:`file_record` and :func:`run_record`. Empty if there
-        is none.
+        dict: The record, see :func:`file_record` and :func:`run_record`.
+        Empty if there is none.
     """
     record = meta.get('mmmoca') if isinstance(meta, dict) else None
     return record if isinstance(record, dict) else {}
@@ -83,7 +85,8 @@ def broken_entry(meta: object) -> str | None:
         meta (object): ``meta`` of a checkpoint, of any type.
 
     Returns:
-        str | None: The entry and what it is, None if all can be used.
+        str | None: The entry and its value, in words for an error; None if
+        all entries can be used.
     """
     if not isinstance(meta, dict):
         return None
@@ -126,7 +129,7 @@ def _is_usable(key: str, value: object, kind: type) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Show a number or text; of a container, which may be long, the type."""
+    """Show a number or text; for any other value, show only its type."""
     plain = isinstance(value, str | Real)
     return repr(value)[:80] if plain else type(value).__name__
 
@@ -140,9 +143,9 @@ def run_record(config: dict, model: nn.Module) -> dict:
 
     Returns:
         dict: ``num_heads``, ``grid`` (rows and columns of patches) and
-        ``preprocessing`` of the model's first ViT, see :func:`images_record`;
-        and ``computed_by``, the user's classes that compute features, if
-        there are any. Empty if there is no ViT.
+        ``preprocessing`` (see :func:`images_record`) of the model's first
+        ViT. If the user's own classes compute its features, ``computed_by``
+        has their names. Empty if there is no ViT.
     """
     vits = [m for m in model.modules() if isinstance(m, VisionTransformer)]
     if not vits:
@@ -169,7 +172,7 @@ def _embeds(kind: type) -> bool:
 def images_record(
     config: dict, channels: int, img_size: tuple[int, int]
 ) -> dict:
-    """Return what a config says of how images are prepared.
+    """Return what a config says about how images are prepared.
 
     Args:
         config (dict): A config, as plain values.
@@ -177,10 +180,11 @@ def images_record(
         img_size (tuple[int, int]): Height and width of the encoder's images.
 
     Returns:
-        dict: ``pipeline``, the transforms of its evaluation that load, resize
-        and crop, or only the loader if their resizing is not a known one;
-        ``mean``, ``std``, ``channel_order`` and ``source``, see
-        :class:`Preprocessing`. What the config does not say is left out.
+        dict: ``pipeline``, ``mean``, ``std``, ``channel_order`` and
+        ``source``, see :class:`Preprocessing`. The pipeline has the transforms
+        for evaluation that load, resize and crop. If they resize in a way that
+        is not supported, it has only the loader. Entries about which the
+        config says nothing are left out.
     """
     *evaluated, trained = (
         ((config.get(f'{mode}_dataloader') or {}).get('dataset') or {}).get(
@@ -188,7 +192,7 @@ def images_record(
         )
         for mode in ('val', 'test', 'train')
     )
-    # Configs without validation keep the pipeline of one as a variable.
+    # Configs without validation define the pipeline for evaluation here.
     evaluated = [*evaluated, config.get('test_pipeline')]
     steps = next(filter(None, evaluated), None)
     loaders = _loaders(steps or trained)[:1]
@@ -209,9 +213,9 @@ def images_record(
         numbers = tuple(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
     rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
-    # MMPretrain's sets in memory, such as CIFAR10, are RGB.
+    # mmpretrain's data sets in memory, such as CIFAR10, are RGB.
     rgb = rgb or (steps and not loaders and channels == 3)
-    # MMCV loads colours as BGR.
+    # MMCV loads colour images as BGR.
     bands = any(map(_reads_bands, loaders))
     orders = {} if bands else {1: 'grey', 3: 'bgr'}
     known['channel_order'] = 'rgb' if rgb else orders.get(channels, 'bands')
@@ -230,14 +234,14 @@ def _reads_bands(loader: dict) -> bool:
 def normalisation(
     images: dict,
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the mean and std of each channel, of colours in the order RGB.
+    """Return the mean and std of each channel, in RGB order for colours.
 
     Args:
         images (dict): What :func:`images_record` returned.
 
     Returns:
-        tuple[tuple[float, ...], tuple[float, ...]] | None: None if the config
-        does not normalise.
+        tuple[tuple[float, ...], tuple[float, ...]] | None: Mean and std; None
+        if the config does not normalise.
     """
     mean, std = images.get('mean'), images.get('std')
     if not mean or not std:
@@ -251,11 +255,11 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
 
     Args:
         saved (dict): Record of the checkpoint, see :func:`record_of`.
-        own (dict): That of the run, see :func:`run_record`.
+        own (dict): Record of the run, see :func:`run_record`.
 
     Returns:
-        str | None: A sentence; None if they agree to 2 %, or if one does not
-        say.
+        str | None: A sentence; None if all numbers agree to within 2 %, if a
+        record has no mean and std, or if the numbers of channels differ.
     """
     pairs = [
         normalisation(record.get('preprocessing') or {})
@@ -279,7 +283,7 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
 
 
 def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:
-    """Return the transforms that resize and crop, if they are known ones."""
+    """Return the transforms that resize and crop, or [] if not supported."""
     found = [s for s in steps if re.search('Resize|Crop', short_name(s))]
     if not found:  # images have the encoder's size already
         return usual_resizing(img_size[0], img_size[0])
@@ -292,7 +296,7 @@ def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:
 
 
 def usual_resizing(scale: int, crop_size: int) -> list[dict]:
-    """Return the transforms that resize an edge, and crop, as timm does."""
+    """Return the transforms that resize the shorter side, and crop."""
     return [
         dict(
             type='ResizeEdge',

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The authors' released model, as one of this package."""
+"""Converts the authors' released model to one of this package."""
 
 import os
 import re
@@ -13,8 +13,8 @@ from .normal_form import position_grid
 from .read import read_checkpoint
 from .write import file_record
 
-# Beginnings of names in the authors' release, and here. What follows has
-# timm's names, where it is of a ViT.
+# Beginnings of names in the authors' release and in this package. The rest of
+# the name of a ViT's tensor is timm's in the release.
 _EXTRACTOR = 'bow_extractor.bow_extractor.0.'
 _BLOCKS = 'decoder_blocks_cls_pt.', 'decoder_cls_pt.blocks.'
 _RELEASED = {
@@ -41,8 +41,9 @@ _RELEASED = {
         ('skip.', 'skip.'),
     )
 }
-# Constants, derived tables, and statistics that nothing reads: BatchNorm
-# normalises over the current codebook, and mu of the previous step is mu.
+# Constants, derived tables, and statistics that are not needed: BatchNorm uses
+# the statistics of the current codebook, and `_dist_norm_prev` equals mu
+# whenever a checkpoint is saved.
 _DROPPED = re.compile(
     r'decoder_pos_embed|(en|de)coder_pred\.scale'
     r'|.*\.b0_bn\.(running_|num_batches)'
@@ -57,10 +58,11 @@ def convert_release_name(name: str) -> str | None:
         name (str): Key of the released state dict.
 
     Returns:
-        str, optional: Key here; None for state that has no counterpart.
+        str | None: The key in :class:`MOCA`; None for state that has no
+        counterpart there.
 
     Raises:
-        CheckpointError: If the name is not one of the released model's.
+        CheckpointError: If the released model has no such name.
     """
     if _DROPPED.match(name):
         return None
@@ -74,15 +76,15 @@ def convert_release_name(name: str) -> str | None:
 
 
 def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
-    """Read a checkpoint; the authors' full model as one of this package.
+    """Read a checkpoint, and convert it if it is the authors' full model.
 
     Args:
         path (str | os.PathLike): See :func:`read_checkpoint`.
         lazy (bool): See :func:`read_checkpoint`.
 
     Returns:
-        dict: What the file holds, or what :func:`convert_release` makes of
-        it.
+        dict: The content of the file, which :func:`convert_release` has
+        converted if it is the authors' full model.
 
     Raises:
         CheckpointError: See :func:`read_checkpoint`,
@@ -107,12 +109,13 @@ def convert_release(
         source (str | os.PathLike): Path or URL of the file.
 
     Returns:
-        tuple[dict, list[str]]: ``state_dict`` and ``meta``, for ``load_from``
-        of a pretraining config; and the names that have no counterpart.
+        tuple[dict, list[str]]: A checkpoint with ``state_dict`` and ``meta``,
+        for ``load_from`` of a pretraining config; and the names that have no
+        counterpart in it.
 
     Raises:
-        CheckpointError: If it is not the authors' full model, or a variant of
-            it that is not built here.
+        CheckpointError: If the file is not the authors' full model, or is a
+            variant of it that this package does not have.
     """
     state = _released_state(checkpoint)
     if state is None:
@@ -132,7 +135,7 @@ def convert_release(
 
 
 def _released_state(checkpoint: dict) -> dict[str, Tensor] | None:
-    """Return the tensors of the authors' full model, if there are any."""
+    """Return the tensors of the authors' full model, or None."""
     for state in tensors_of(checkpoint).values():
         if 'encoder_teacher.cls_token' in state:
             return state

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The work dir of a run: its lock, and the checkpoints in it."""
+"""Locks the work dir of a run, and finds the checkpoints in it."""
 
 import errno
 import fcntl
@@ -18,27 +18,30 @@ from mmmoca.messages import printable
 
 from .read import read_checkpoint
 
-# A run writes it if it is asked to stop between two checkpoints.
+# The checkpoint of a run that is asked to stop between two regular ones.
 INTERRUPTED = 'interrupted.pth'
 
 
 class FolderLock:
     """Lets one run at a time write to a folder.
 
-    The lock ends with its process: a killed process leaves none behind. A
-    second lock of the same thread takes over one that an exception left.
+    The lock ends with its process, so a killed process leaves no lock behind.
+    A lock that an exception left in place is taken over by the next lock of
+    the same thread on this folder.
 
     Args:
-        folder (str | os.PathLike): The folder, made if need be.
-        argument (str): What names it, for the error. Defaults to
-            '--work-dir'.
+        folder (str | os.PathLike): The folder. It is made if it is missing.
+        argument (str): Name of the argument that chooses the folder, for the
+            error message. Defaults to '--work-dir'.
 
     Raises:
-        RuntimeError: If another process or thread has it. Says which.
+        RuntimeError: If another process or thread has the lock. The message
+            says which.
     """
 
-    # POSIX frees a lock when its process closes any file of it. So each folder
-    # has one open file, which a new lock takes over.
+    # POSIX releases a lock as soon as its process closes the file, even if the
+    # process has the file open a second time. So a process opens the file of a
+    # folder once, and a new lock takes it over.
     _held: ClassVar[dict[Path, 'FolderLock']] = {}
     _file: IO | None = None
 
@@ -58,9 +61,9 @@ class FolderLock:
             return
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
-            # The workers of a loader, which may outlive a killed run, do not
-            # inherit a POSIX lock. They do inherit flock, and so filelock's
-            # before version 4, which needs Python 3.11.
+            # The workers of a data loader may outlive a killed run. They do
+            # not inherit a POSIX lock. They would inherit one of flock, which
+            # filelock uses before version 4; that needs Python 3.11.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -81,7 +84,7 @@ class FolderLock:
         return Path(folder).resolve() in cls._held
 
     def release(self) -> None:
-        """Let others have it. A second call does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._file is not None:
             file = self._folder / '.lock'
             if [*self._folder.glob('*')] == [file]:  # nothing was written
@@ -102,11 +105,11 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
 
     Args:
         folder (str | os.PathLike): The folder.
-        template (str): Their names, with ``{}`` for the number that orders
-            them, such as 'epoch_{}.pth'.
+        template (str): Pattern of their names, with ``{}`` for the number of
+            epochs or iterations, such as 'epoch_{}.pth'.
 
     Returns:
-        list[Path]: The checkpoints, that of the largest number first.
+        list[Path]: The checkpoints, the one with the largest number first.
     """
     before, after = map(re.escape, re.split(r'{.*?}', template))
     pattern = re.compile(rf'{before}(\d+){after}')
@@ -119,27 +122,27 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
 
 
 def left_checkpoints(folder: str | os.PathLike) -> list[Path]:
-    """Return what runs have left in a work dir, the best checkpoints, too.
+    """Return all checkpoints in a work dir, including the best ones.
 
     Args:
         folder (str | os.PathLike): The folder, which need not exist.
 
     Returns:
-        list[Path]: In no order.
+        list[Path]: The checkpoints, in no particular order.
     """
     folder = Path(folder)
     return [*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)]
 
 
 def not_finite(state_dict: Mapping[str, object]) -> list[str]:
-    """Return the names of the tensors that have NaN or infinity in them.
+    """Return the names of the tensors that contain NaN or infinity.
 
     Args:
         state_dict (Mapping[str, object]): Tensors of any shape and device,
-            by name. Other values are passed over.
+            by name. Values that are not tensors are skipped.
 
     Returns:
-        list[str]: In their order.
+        list[str]: The names, in the order of ``state_dict``.
     """
     tensors = {
         name: value
@@ -148,7 +151,7 @@ def not_finite(state_dict: Mapping[str, object]) -> list[str]:
     }
     if not tensors:
         return []
-    # One transfer for all of them.
+    # One transfer from the device for all tensors.
     finite = torch.stack([t.isfinite().all() for t in tensors.values()])
     return [name for name, good in zip(tensors, finite.tolist()) if not good]
 
@@ -161,15 +164,15 @@ def newest_checkpoint(
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
-        passed (Container[Path]): Files to pass over without a word.
+        passed (Container[Path]): Files to skip without a report.
 
     Returns:
-        tuple[Path | None, list[str]]: The file, None if there is none; and
-        why newer ones are passed over.
+        tuple[Path | None, list[str]]: The file, or None; and for each newer
+        file a sentence that says why it was skipped.
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    # The next checkpoint removes this file, so it is the newest.
+    # A run deletes this file with its next checkpoint, so it is the newest.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
@@ -177,7 +180,7 @@ def newest_checkpoint(
             continue
         try:
             problem = _problem(read_checkpoint(path, lazy=True))
-        # Nobody can list what a damaged file raises, such as a MemoryError.
+        # A damaged file may raise any exception, even a MemoryError.
         except Exception as error:
             problem = str(error) or type(error).__name__
         if problem is None:
@@ -187,7 +190,7 @@ def newest_checkpoint(
 
 
 def _problem(checkpoint: dict) -> str | None:
-    """Return why a run cannot go on from a checkpoint that was read."""
+    """Return why a run cannot resume from a checkpoint, or None."""
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is no dict'

@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Schemes by which MMEngine reads checkpoints with our reader.
+"""Address schemes for which MMEngine uses our reader of checkpoints.
 
-``mmmoca-file://FILE`` is the whole file (the authors' one in our names), and
-``mmmoca-teacher://FILE`` its encoder. They work wherever MMEngine takes a
-checkpoint, for URLs too.
+``mmmoca-file://FILE`` loads the whole file; the authors' full model is
+converted to our names. ``mmmoca-teacher://FILE`` and
+``mmmoca-student://FILE`` load one encoder of the file. FILE may be a URL.
+These addresses work wherever MMEngine accepts a checkpoint.
 """
 
 import os
@@ -23,14 +24,14 @@ _OURS = (FILE_SCHEME, *_ENCODERS)
 
 
 class ReadAddress(str):
-    """An address whose checkpoint is in memory, until it is taken.
+    """An address that carries its checkpoint in memory for one load.
 
-    MMEngine's initialisers get one where the file was read to be checked, so
-    that it is not read twice.
+    A file that was read for a check is passed to MMEngine's initialisers in
+    this way, so that it is not read twice.
 
     Args:
         address (str): The address.
-        checkpoint (dict): What it holds.
+        checkpoint (dict): The checkpoint at this address.
     """
 
     def __new__(cls, address: str, checkpoint: dict) -> 'ReadAddress':
@@ -40,11 +41,11 @@ class ReadAddress(str):
         return self
 
     def __deepcopy__(self, memo: dict) -> 'ReadAddress':
-        """Return itself: MMEngine copies the configs of its initialisers."""
+        """Return itself: MMEngine deep-copies the configs of initialisers."""
         return self
 
     def take(self) -> dict | None:
-        """Return what it holds, once."""
+        """Return the checkpoint on the first call, and None on later ones."""
         checkpoint, self._checkpoint = self._checkpoint, None
         return checkpoint
 
@@ -54,15 +55,15 @@ def _in_memory(address: str) -> dict | None:
 
 
 def guarded(path: str | os.PathLike) -> str:
-    """Return the address by which MMEngine reads a checkpoint with our reader.
+    """Return an address for which MMEngine uses our reader of checkpoints.
 
     Args:
-        path (str | os.PathLike): A path, or an address of
-            :func:`local_file`.
+        path (str | os.PathLike): A path, or an address that
+            :func:`local_file` accepts.
 
     Returns:
-        str: With :data:`FILE_SCHEME` before it, unless it has one of this
-        package's schemes already.
+        str: :data:`FILE_SCHEME` followed by the path; or the path itself, if
+        it already begins with one of this package's schemes.
     """
     path = os.fspath(path)
     return path if path.startswith(_OURS) else FILE_SCHEME + path
@@ -70,19 +71,19 @@ def guarded(path: str | os.PathLike) -> str:
 
 @CheckpointLoader.register_scheme(prefixes=FILE_SCHEME)
 def load_from_file(filename: str, map_location: Any = None) -> dict:
-    """Load a checkpoint without running what it holds.
+    """Load a checkpoint without running code that it contains.
 
     Args:
-        filename (str): The path or address after :data:`FILE_SCHEME`.
-        map_location (Any): Not used: the tensors are copied to the model's
-            device in any case.
+        filename (str): :data:`FILE_SCHEME` followed by a path or an address.
+        map_location (Any): Not used, because tensors are copied to the
+            model's device in any case.
 
     Returns:
-        dict: What it holds, the authors' file in the names of
-        :class:`~mmmoca.models.MOCA`.
+        dict: The content of the file. The authors' full model has the names
+        of :class:`~mmmoca.models.MOCA`.
 
     Raises:
-        CheckpointError: See :func:`read_checkpoint`.
+        CheckpointError: See :func:`local_file` and :func:`read_converted`.
     """
     if checkpoint := _in_memory(filename):
         return checkpoint
@@ -90,7 +91,7 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
         checkpoint = read_converted(path)
     meta = checkpoint.get('meta')
     if isinstance(meta, dict):
-        # MMEngine would run this text as Python when it resumes.
+        # On resuming, MMEngine would run this text as Python code.
         meta.pop('config', None)
     return checkpoint
 
@@ -100,16 +101,16 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     """Load the ViT of a file of any known layout as ``backbone.*``.
 
     Args:
-        filename (str): The path or address after ``mmmoca-teacher://`` or
-            ``mmmoca-student://``.
+        filename (str): ``mmmoca-teacher://`` or ``mmmoca-student://``,
+            followed by a path or an address.
         map_location (Any): Not used, see :func:`load_from_file`.
 
     Returns:
-        dict: ``state_dict`` with the names of mmpretrain's ViT after
-        ``backbone.``, and ``meta``.
+        dict: A checkpoint with ``state_dict`` and ``meta``. The names are
+        those of mmpretrain's ViT, after ``backbone.``.
 
     Raises:
-        CheckpointError: See :func:`read_backbone`.
+        CheckpointError: See :func:`local_file` and :func:`read_backbone`.
     """
     if checkpoint := _in_memory(filename):
         return checkpoint

@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fits a run's starting checkpoint to its model.
+"""Fits the checkpoint that a run starts from to its model.
 
 ``load_from=FILE`` fills the backbone of a model from a file of any layout.
-``load_from='mmmoca-start://FILE'``, for pretraining, fills student and
-teacher, and from a file of MOCA's also the rest of the model.
+``load_from='mmmoca-start://FILE'`` is for pretraining. It fills the student
+and the teacher. If the file is of a MOCA run, it also fills the rest of the
+model.
 """
 
 import math
@@ -35,27 +36,28 @@ _ENCODERS = ('backbone', 'teacher')
 def load_start(
     model: nn.Module, file: str | os.PathLike
 ) -> tuple[list[str], dict]:
-    """Fill a model of pretraining from a file of any known layout.
+    """Fill a model for pretraining from a file of any known layout.
 
-    From a file of MOCA's, the teacher fills the teacher and the student the
-    student. From any other, one encoder fills both: the teacher, if there is
-    one. Positions are resized and the patch projection is adapted to the
-    model's channels. Codebook, decoder and prototype generators of other
-    shapes are left as initialised.
+    If the file is of a MOCA run, its teacher fills the teacher and its student
+    fills the student. From any other file, one encoder fills both: its teacher
+    if it has one, otherwise its only encoder. Positions are resized, and the
+    patch projection is adapted to the model's number of channels. The
+    codebook, the decoder and the prototype generators stay as initialised if
+    their shapes in the file differ.
 
     Args:
         model (nn.Module): A :class:`MOCA`.
         file (str | os.PathLike): The file.
 
     Returns:
-        tuple[list[str], dict]: For a log, how many of the names of each part
-        of the model are filled, then what was changed; and the record of the
-        file, see :func:`.record.file_record`.
+        tuple[list[str], dict]: Sentences for a log, which say how many
+        tensors of each part of the model are filled and what was changed; and
+        the record of the file, see :attr:`Backbone.record`.
 
     Raises:
-        CheckpointError: If the model has no teacher or the file no ViT (see
-            :func:`read_backbone`), or the
-            architectures differ (see :func:`check_fit`).
+        CheckpointError: If the model has no teacher, if no ViT can be read
+            from the file (see :func:`read_backbone`), or if the architectures
+            differ (see :func:`check_fit`).
     """
     own = model.state_dict()
     if TEACHER_CLS not in own:
@@ -105,12 +107,15 @@ def _with_resized_mean(
     grid: tuple[int, int] | None,
     model: nn.Module,
 ) -> Mapping[str, Tensor]:
-    """Resize the mean token of each position (``centre``) to a model's grid.
+    """Resize the codebook's mean tokens to the patch grid of a model.
+
+    A codebook with ``centre`` has one mean token for each position.
 
     Args:
-        state (Mapping[str, Tensor]): A MOCA model's tensors.
-        grid (tuple[int, int], optional): Its rows and columns of patches.
-        model (nn.Module): Another one.
+        state (Mapping[str, Tensor]): Tensors of a saved MOCA model.
+        grid (tuple[int, int], optional): Rows and columns of patches of the
+            saved model.
+        model (nn.Module): The MOCA model that will load the tensors.
     """
     mean = state.get('codebook.token_mean')
     if mean is None or grid is None or len(mean) != math.prod(grid):
@@ -123,19 +128,20 @@ def _with_resized_mean(
 def take_backbone(
     checkpoint: dict, model: nn.Module, source: str = 'the checkpoint'
 ) -> list[str]:
-    """Reduce a checkpoint to the model's backbone, in place.
+    """Reduce a checkpoint to the weights of the model's backbone.
 
     A checkpoint of the same model, or one that shares a neck or a head with
-    it, stays as it is.
+    the model, is not changed.
 
     Args:
-        checkpoint (dict): What MMEngine is about to load.
+        checkpoint (dict): What MMEngine is about to load. Changed in place.
         model (nn.Module): A model without a teacher. Its backbone may be
             mmpretrain's ViT.
         source (str): As in :func:`find_backbone`.
 
     Returns:
-        list[str]: For a log: what was done. Empty if nothing was.
+        list[str]: Sentences for a log that say what was done. Empty if the
+        checkpoint was not changed.
 
     Raises:
         CheckpointError: See :func:`find_backbone`.
@@ -143,7 +149,7 @@ def take_backbone(
     saved = loaded_names(checkpoint)
     own, vit = model.state_dict(), getattr(model, 'backbone', None)
     parts = {name.partition('.')[0] for name in own.keys() & saved}
-    # Files of timm have a `head`, too, but no `backbone`.
+    # Files of timm may also share a `head`, but have no `backbone`.
     is_ours = 'backbone' in parts and len(parts) > 1
     if TEACHER_CLS not in saved and (
         not isinstance(vit, VisionTransformer)
@@ -165,6 +171,6 @@ def take_backbone(
 
 
 def _part(name: str) -> str:
-    """Return the part of the model (or of its head) that a name is of."""
+    """Return the part of the model, or of its head, that has this name."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Stand-ins for the classes that MMEngine's checkpoints pickle.
 
-``torch.load(weights_only=True)`` calls every function on its list with
-arguments from the file, and hands them the state in the file: ``getattr``
-leads from any class to ``exec``, and ``numpy.dtype`` marks numbers as
-pointers. These stand-ins take numbers and names only, and a file can call
-nothing of what they return.
+``torch.load(weights_only=True)`` has a list of allowed functions and classes.
+A file can call them with any arguments, and set the state of the objects that
+they return. Two that MMEngine's files need are unsafe: ``getattr`` leads from
+any class to ``exec``, and ``numpy.dtype`` can turn numbers into pointers. The
+stand-ins accept only numbers and names. A file cannot call what they return.
 """
 
 import argparse
@@ -24,19 +24,19 @@ MOST_PARTS = 2**20
 
 
 class _History(HistoryBuffer):
-    """A log history, without the statistics that the file names."""
+    """A log history. It ignores the statistics that the file names."""
 
     def __setstate__(self, state: dict) -> None:
         values, counts = state['_log_history'], state['_count_history']
         if not type(values) is type(counts) is _Array:
             raise UnpicklingError('A log history is no array of numbers.')
         self.__init__(values, counts, state['max_length'])
-        # So it is saved again as one.
+        # So that it is pickled under its original name when saved again.
         self.__class__ = HistoryBuffer
 
 
 def _method_name(owner: object, name: str) -> str:
-    """Stand in for ``getattr``, which looks up a history's statistics."""
+    """Stand in for ``getattr``, by which files look up a history's methods."""
     if owner is not _History:
         raise UnpicklingError(
             f'A checkpoint may look up methods of HistoryBuffer only, but '
@@ -46,7 +46,7 @@ def _method_name(owner: object, name: str) -> str:
 
 
 class _DType:
-    """A type of numbers; a real one would let the file change it."""
+    """Stands in for a NumPy number type, which the file could change."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.value = np.dtype(code) if isinstance(code, str) else None
@@ -66,7 +66,7 @@ class _Array(np.ndarray):
         return super().__new__(cls, 0)
 
     def __setstate__(self, state: tuple) -> None:
-        # PyTorch may share the memory that a second state would free.
+        # A second state would free memory that a tensor may share.
         if self.size:
             raise UnpicklingError('An array of the checkpoint is set twice.')
         _, shape, dtype, fortran, content = state
@@ -93,18 +93,18 @@ def _numbers(dtype: _DType, content: bytes) -> np.ndarray:
 def check_tuples(pickled: bytes | IO[bytes]) -> None:
     """Refuse a pickle with a tuple of more parts than anyone can visit.
 
-    As a key of a dict it is hashed while it is unpickled, part by part. One
-    that holds another one twice, forty times over, takes some bytes and would
-    keep a reader busy for ever.
+    Unpickling hashes a tuple that is the key of a dict, part by part. Forty
+    nested tuples, each of which contains the next one twice, take only some
+    bytes in a file, but hashing them would never end.
 
     Args:
         pickled (bytes | IO[bytes]): The pickle, which is not run.
 
     Raises:
-        UnpicklingError: If there is one.
-        ValueError: If it is no pickle.
+        UnpicklingError: If there is such a tuple.
+        ValueError: If this is not a pickle.
     """
-    stack: list[int | None] = []  # parts of each object; None for a mark
+    stack: list[int | None] = []  # each object's number of parts; None: a mark
     memo: dict[int, int] = {}
     for op, number, _ in genops(pickled):
         if op.name.endswith('GET'):
@@ -126,8 +126,9 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
             ]
 
 
-# With the names that files have for them. A module was renamed in NumPy 2;
-# files of both are around. The authors' files and DINO's carry a Namespace.
+# What is allowed, each with its name in files. NumPy 2 renamed the module
+# `core`, and files with either name exist. Files of the authors and of DINO
+# contain a Namespace.
 _STAND_INS = [
     (argparse.Namespace, 'argparse.Namespace'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
@@ -142,19 +143,19 @@ _STAND_INS = [
 ]
 
 
-# PyTorch's list is the process's: threads read one after the other.
+# PyTorch has one list for the whole process, so threads must take turns.
 _LOCK = threading.RLock()
 
 
 @contextmanager
 def safe_unpickling() -> Iterator[None]:
-    """Let ``torch.load`` accept what MMEngine's files hold, as a context.
+    """Let ``torch.load`` accept the content of MMEngine's files.
 
-    Besides tensors and plain values these are log histories, numbers and
-    arrays of NumPy, and ``argparse.Namespace``. What others of the process
-    added by ``torch.serialization.add_safe_globals`` does not count:
-    MMEngine adds ``getattr`` itself. Afterwards the list is as it was before;
-    PyTorch's own context would shorten it.
+    In this context it accepts tensors, plain values, log histories, NumPy's
+    numbers and arrays, and ``argparse.Namespace``. It ignores what other code
+    in the process has added by ``torch.serialization.add_safe_globals``, such
+    as the real ``getattr``, which MMEngine adds. Afterwards PyTorch's list is
+    as before; PyTorch's own context, ``safe_globals``, would shorten it.
     """
     with _LOCK:
         before = torch.serialization.get_safe_globals()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""ViTs of mmpretrain, built to fit the tensors of a checkpoint."""
+"""Builds ViTs that fit the tensors of a checkpoint."""
 
 import math
 
@@ -33,16 +33,18 @@ def adapt_backbone(
         img_size (tuple[int, int], optional): Height and width in pixels that
             the position embedding is resized for.
         mode (str): Interpolation, 'bicubic' or 'bilinear'.
-        source_grid (tuple[int, int], optional): Patch rows and columns of the
-            source; by default as it records, else square.
-        in_channels (int, optional): 1 or more, see :func:`adapt_in_channels`.
+        source_grid (tuple[int, int], optional): Patch rows and columns that
+            the position embedding is for. Defaults to ``backbone.grid``.
+        in_channels (int, optional): Number of input channels, 1 or more, see
+            :func:`adapt_in_channels`.
 
     Returns:
-        Backbone: With the new tensors and grid.
+        Backbone: The backbone with the new tensors and grid.
 
     Raises:
-        CheckpointError: If the grid is not known or not that of the source,
-            or the size is not a multiple of the patch.
+        CheckpointError: If the patch grid is unknown, if ``source_grid`` does
+            not fit the position embedding, or if ``img_size`` is not a
+            multiple of the patch.
     """
     if source_grid is not None:
         rotary = 'pos_embed' not in backbone.state_dict
@@ -53,7 +55,7 @@ def adapt_backbone(
                 f'{source_grid[0]} x {source_grid[1]}: give its --source-grid'
             )
         backbone = backbone._replace(grid=tuple(source_grid))
-    size = backbone.img_size  # which refuses a grid that is not known
+    size = backbone.img_size  # an error if the grid is unknown
     size = size if img_size is None else img_size
     projection = backbone.state_dict[PROJECTION]
     patch = projection.shape[2:]
@@ -73,22 +75,22 @@ def adapt_backbone(
 def build_vit(
     backbone: Backbone, num_heads: int | None = None
 ) -> VisionTransformer:
-    """Build the ViT that a checkpoint is of, with its weights.
+    """Build the ViT of a checkpoint, with its weights.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
         num_heads (int, optional): See :func:`num_heads_of`.
 
     Returns:
-        VisionTransformer: Of ``out_type='raw'``, all tokens after the final
-        norm; in float32 and evaluation mode, on the CPU.
+        VisionTransformer: The ViT, in float32 and evaluation mode, on the
+        CPU. It returns all tokens after the final norm (``out_type='raw'``).
 
     Raises:
-        CheckpointError: If the number of heads or the patch grid is not
-            known, there is no final norm, or its parts do not fit each
+        CheckpointError: If the number of heads or the patch grid is unknown,
+            if there is no final norm, or if the tensors do not fit each
             other.
     """
-    # A norm after the mean patch token is a classifier's.
+    # ln2, a norm after the mean patch token, belongs to a classifier.
     state = {
         name: value.float()
         for name, value in backbone.state_dict.items()
@@ -114,7 +116,7 @@ def build_vit(
         config['norm_cfg'] = dict(type='LN', eps=eps)
     kind = VisionTransformer
     if state.keys() & TOKEN_PARTS:
-        # Looked up by name: this package does not import mmmoca.models.
+        # By name, because mmmoca.checkpoints must not import mmmoca.models.
         kind = MODELS.get('mmmoca.MOCAViT')
         registers, positions = token_parts(state)
         config |= dict(num_registers=registers, positions=positions)
@@ -127,37 +129,38 @@ def build_vit(
         raise CheckpointError(
             f'the parts of the encoder do not fit each other: {lines}'
         ) from error
-    vit.eval()  # which mmpretrain's models do not return
+    vit.eval()  # returns None in mmpretrain's models
     return vit
 
 
 def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
-    """Return the number of attention heads, which no tensor tells.
+    """Return the number of attention heads, which no tensor shows.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        num_heads (int, optional): Number to take instead of the recorded one.
+        num_heads (int, optional): Number to use instead of the recorded one.
 
     Returns:
-        int: The number that is given, that the file records, or that all ViTs
-        of these sizes have.
+        int: The given number; otherwise the recorded one; otherwise the one
+        that the rotary positions imply, or that all known ViTs of these sizes
+        have.
 
     Raises:
-        CheckpointError: If it cannot be known, or does not divide the
-            channels.
+        CheckpointError: If the number is unknown, does not divide the
+            channels, or does not fit the rotary positions.
     """
     arch = arch_of(backbone.state_dict)
     dims = arch['embed_dims']
     usual = {
         sizes['num_heads']
         for name, sizes in VisionTransformer.arch_zoo.items()
-        # Building mmpretrain's MoCoV3ViT adds its own.
+        # Building mmpretrain's MoCoV3ViT adds its sizes to this table.
         if arch.items() <= sizes.items() and not name.startswith('mocov3')
     }
-    if (backbone.layout, dims) == ('mocov3', 384):  # differs from all others
+    if (backbone.layout, dims) == ('mocov3', 384):  # an exception
         usual = {12}
     periods = backbone.state_dict.get('rotary_periods')
-    if periods is not None:  # a quarter of a head each
+    if periods is not None:  # each is for 4 channels of a head
         usual = {dims // (4 * len(periods))}
     heads = num_heads or backbone.record.get('num_heads')
     if periods is not None and heads not in (None, *usual):
@@ -167,7 +170,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
             'beside a file of transformers or timm'
         )
     heads = heads or (usual.pop() if len(usual) == 1 else None)
-    if type(heads) is not int or heads < 1 or dims % heads:  # True is one
+    if type(heads) is not int or heads < 1 or dims % heads:  # refuses True
         raise CheckpointError(
             f'the number of attention heads of a ViT of {dims} channels is '
             f'{heads or "not recorded"}: give one that divides them, by '

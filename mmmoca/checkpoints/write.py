@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints that are made from others, written whole or not at all."""
+"""Makes checkpoints from others, and writes them whole or not at all."""
 
 import hashlib
 import json
@@ -17,15 +17,17 @@ from .backbone import Backbone
 
 
 def file_record(source: str | os.PathLike, **facts: Any) -> dict:
-    """Return what is recorded of a file that is made from another.
+    """Return the record of a checkpoint that is made from another file.
 
     Args:
-        source (str | os.PathLike): Path of the file it was read from.
-        **facts (Any): ``layout``, ``which``, ``grid`` and ``feature``, see
-            :class:`Backbone`; ``which`` is 'full' for a whole model.
+        source (str | os.PathLike): Path of the other file.
+        **facts (Any): The entries of the record, such as ``layout``,
+            ``which``, ``grid`` and ``feature``, see :class:`Backbone`.
+            ``which`` is 'full' for a whole model.
 
     Returns:
-        dict: These, with the file's name and the version of this package.
+        dict: These entries, ``source`` (the name of the other file) and
+        ``version`` (that of this package).
     """
     name = os.path.basename(source)
     return dict(source=name, version=__version__, **facts)
@@ -36,13 +38,14 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        source (str): Path of the file it was read from.
+        source (str): Path of the file that the backbone was read from.
 
     Returns:
-        dict: ``state_dict`` with names after ``backbone.``, for ``load_from``
-        and ``Pretrained`` (with ``prefix='backbone.'``), and ``meta.mmmoca``:
-        see :func:`file_record`, and where the file says it, the number of
-        heads and how images are prepared.
+        dict: A checkpoint for ``load_from``, and for ``Pretrained`` with
+        ``prefix='backbone.'``: ``state_dict``, with names after
+        ``backbone.``, and ``meta.mmmoca``, see :func:`file_record`. The
+        latter includes ``num_heads``, ``norm_eps`` and ``preprocessing`` if
+        the backbone's record has them.
     """
     known = backbone.record
     names = 'num_heads', 'norm_eps', 'preprocessing'
@@ -74,12 +77,13 @@ def file_sha256(path: str | os.PathLike) -> str:
 
 
 def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
-    """Write a checkpoint under its name only when it is complete.
+    """Write a checkpoint file that appears only when it is complete.
 
     Args:
-        checkpoint (dict): ``state_dict`` and ``meta`` of plain values.
-        path (str | os.PathLike): Where to; ``.safetensors`` for that format,
-            with ``meta`` as JSON in its metadata, else as ``torch.save``.
+        checkpoint (dict): ``state_dict``, and ``meta`` of plain values.
+        path (str | os.PathLike): The file. If it ends in ``.safetensors``, it
+            has this format, with ``meta`` as JSON in its metadata. Otherwise
+            it is written by ``torch.save``.
     """
     # Clones, because saving a view saves its whole storage.
     state_dict = {
@@ -91,21 +95,22 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             from safetensors.torch import save
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
-            # Its save_file makes files that only their owner can read.
+            # Files of safetensors' save_file are readable only to their owner.
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)
 
 
 def plain(value: Any) -> Any:
-    """Replace what ``torch.load(weights_only=True)`` refuses without a list.
+    """Replace values that ``torch.load(weights_only=True)`` refuses.
 
     Args:
         value (Any): Content of a checkpoint.
 
     Returns:
-        Any: The same, in which tensors and numbers replace those of NumPy,
-        and the list of its values and their counts replaces a log history.
+        Any: The same content, but tensors replace NumPy's arrays, plain
+        numbers replace NumPy's, and a list of two tensors, values and counts,
+        replaces a log history.
     """
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders in the formats of other libraries."""
+"""Exports encoders to the formats of other libraries."""
 
 from .folder import FORMATS, check_target, export_encoder
 

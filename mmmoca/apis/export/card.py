@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The model card of an export."""
+"""Writes the model card of an export."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
-# Python that prepares a photo for it, in RGB, or embeds the photo.
+# Python that prepares an RGB photo for this code, or computes its features.
 _PREPARED = {
     'timm': """\
 import timm
@@ -65,7 +65,7 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
 }
-# The same without a library's help.
+# Python that prepares an RGB photo without the help of a library.
 _PREPARED_BY_HAND = """\
 import numpy as np
 from PIL import Image, ImageOps
@@ -126,12 +126,12 @@ def write_card(
     """Write ``README.md``, a model card as the Hugging Face Hub reads it.
 
     Args:
-        folder (Path): Where to write it.
+        folder (Path): The folder to write to.
         encoder (Encoder): The encoder that is exported.
-        record (dict): What is known of its file.
-        library (str): The Hub's name of the library.
+        record (dict): The record of the exported file.
+        library (str): The Hub's name for the library.
         license (str, optional): License of the weights.
-        name (str): The name that the folder will have.
+        name (str): The final name of the folder.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -170,7 +170,7 @@ def write_card(
 
 
 def _prepare(settings: Preprocessing, library: str) -> str:
-    """Return the code that prepares a photo; none for other channels."""
+    """Return the code that prepares a photo, or '' if images are not RGB."""
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
     note = _RESIZES if library != 'mmmoca' else ''

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Export encoders as folders from which other libraries compute the same."""
+"""Exports encoders as folders that other libraries load."""
 
 import copy
 import os
@@ -27,7 +27,7 @@ from .graph import Features, write_onnx, write_torch_export
 from .timm import write_timm
 from .transformers import write_dinov2, write_transformers
 
-# A share of the norm of the features.
+# The largest error of the exported features, as a share of their norm.
 TOLERANCE = 1e-4
 
 
@@ -60,11 +60,11 @@ def check_target(out: str | os.PathLike, to: str) -> None:
 
     Args:
         out (str | os.PathLike): See :func:`export_encoder`.
-        to (str): Likewise.
+        to (str): See :func:`export_encoder`.
 
     Raises:
         CheckpointError: If ``out`` exists.
-        ImportError: If a package is missing that the format needs.
+        ImportError: If a package that the format needs is missing.
     """
     if os.path.lexists(out):
         raise CheckpointError(f'{out} exists: give a name that is free')
@@ -83,20 +83,21 @@ def export_encoder(
     The features that the library then computes from random images are compared
     with the encoder's, and a log line says how much they differ.
 
-    Encoders of BGR images, which MMCV loads, are changed to take RGB and
-    compute the same. 'safetensors' keeps BGR.
+    An encoder for BGR images, as MMCV loads them, is converted to one that
+    computes the same from RGB images. Only 'safetensors' keeps BGR.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
-        out (str | os.PathLike): The folder. It appears when it is complete.
-        to (str): A key of ``FORMATS``.
+        out (str | os.PathLike): The folder. It appears only when it is
+            complete.
+        to (str): The format, a key of ``FORMATS``.
         license (str, optional): License of the weights, as an SPDX identifier.
-            It is never guessed.
+            Without it, the model card says that the license is not stated.
 
     Raises:
-        CheckpointError: If there is something of that name, or the library
-            computes something else.
-        ImportError: If a package is missing that the format needs.
+        CheckpointError: If ``out`` exists, or the library computes other
+            features.
+        ImportError: If a package that the format needs is missing.
         OSError: If the folder cannot be written.
     """
     check_target(out, to)
@@ -114,7 +115,7 @@ def export_encoder(
         num_heads=record['num_heads'],
     )
     shape = projection.in_channels, *encoder.backbone.img_size
-    # Other models of the process draw their weights as if there was no export.
+    # The export does not change the random numbers of the rest of the process.
     with (
         atomic_write(out) as folder,
         torch.random.fork_rng(devices=[]),
@@ -135,7 +136,7 @@ def export_encoder(
 
 
 def _record_of(encoder: Encoder) -> dict:
-    """Return the record that this package reads back from an export."""
+    """Return the record of an export, which this package can read again."""
     facts, settings = dict(encoder.metainfo), encoder.preprocessing
     path = facts.pop('checkpoint')
     return file_record(
@@ -153,7 +154,7 @@ def _record_of(encoder: Encoder) -> dict:
 
 
 def _add_record(path: Path, record: dict) -> None:
-    """Put our record into a file that a library wrote, if there is one."""
+    """Add our record to the safetensors file of a library, if it exists."""
     if path.exists():
         state = read_checkpoint(path)['state_dict']
         write_checkpoint(
@@ -164,7 +165,7 @@ def _add_record(path: Path, record: dict) -> None:
 def _compare(
     theirs: Sequence[Tensor | np.ndarray], ours: Sequence[Tensor], to: str
 ) -> None:
-    """Log how much features differ; refuse an export if it is too much."""
+    """Log how much the features differ. Refuse too large a difference."""
     errors = [
         (torch.as_tensor(found) - wanted).norm() / wanted.norm()
         for found, wanted in zip(theirs, ours)
@@ -173,7 +174,7 @@ def _compare(
     print_log(
         f'{to}: features differ by {difference:.1e} of their norm', 'current'
     )
-    if not difference <= TOLERANCE:  # nor NaN
+    if not difference <= TOLERANCE:  # NaN fails too
         raise CheckpointError(
             f'{to} cannot represent this encoder: the features differ by '
             f'{difference:.1e} of their norm, more than {TOLERANCE}. Export '
@@ -182,7 +183,7 @@ def _compare(
 
 
 def _to_rgb(encoder: Encoder) -> None:
-    """Let an encoder of BGR images take RGB ones, in place."""
+    """Convert an encoder for BGR images to RGB images, in place."""
     settings = encoder.preprocessing
     if settings.channel_order == 'bgr':
         weight = encoder.backbone.patch_embed.projection.weight

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders as graphs of operations, of ONNX and of ``torch.export``."""
+"""Exports encoders as graphs of operations: ONNX and ``torch.export``."""
 
 import io
 import warnings
@@ -16,10 +16,11 @@ from ..encoder import Encoder
 
 
 class Features(nn.Module):
-    """The function that an export computes, with the ViT in it.
+    """The module whose forward pass an export computes.
 
     Args:
-        vit (VisionTransformer): Gives all tokens after its final norm.
+        vit (VisionTransformer): A ViT that returns all tokens after its final
+            norm.
     """
 
     def __init__(self, vit: VisionTransformer) -> None:
@@ -34,8 +35,8 @@ class Features(nn.Module):
             images (Tensor): Normalised images, (B, C, H, W).
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: [CLS], (B, D), [AVG], the mean
-            patch token, (B, D), and the patch tokens row by row, (B, L, D).
+            tuple[Tensor, Tensor, Tensor]: [CLS], (B, D); [AVG], the mean
+            patch token, (B, D); and the patch tokens row by row, (B, L, D).
         """
         tokens = self.vit(images)[0]
         patches = tokens[:, 1:]
@@ -43,11 +44,11 @@ class Features(nn.Module):
 
 
 def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
-    """Return a graph of the encoder for any number of images, 'batch'."""
+    """Return a graph of the encoder for batches of any size."""
     vit = encoder.backbone
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)
-    # PyTorch 2.6 does not export without an end.
+    # PyTorch 2.6 does not export a dimension without a maximum.
     batch = torch.export.Dim('batch', max=2**31)
     with torch.no_grad():
         return torch.export.export(
@@ -61,24 +62,29 @@ def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
 def write_onnx(
     encoder: Encoder, folder: Path, images: Tensor
 ) -> list[np.ndarray] | None:
-    """Write ``model.onnx``; weights above 2 GB lie beside it.
+    """Write ``model.onnx``, and weights above 2 GB to a second file.
+
+    Args:
+        encoder (Encoder): The encoder.
+        folder (Path): The folder to write to.
+        images (Tensor): Normalised images, (B, C, H, W).
 
     Returns:
-        list[np.ndarray]: What ONNX Runtime computes, see :class:`Features`;
-        None if it is not installed.
+        list[np.ndarray] | None: What ONNX Runtime computes from the images,
+        see :meth:`Features.forward`; None if it is not installed.
     """
     with warnings.catch_warnings():
-        # PyTorch of what it uses itself.
+        # PyTorch warns about its own code.
         warnings.simplefilter('ignore', FutureWarning)
         torch.onnx.export(
             _exported(encoder),
             f=folder / 'model.onnx',
             input_names=['images'],
             output_names=('cls', 'avg', 'patches'),
-            dynamic_shapes=dict(images={0: 'batch'}),  # the axis' name
+            dynamic_shapes=dict(images={0: 'batch'}),  # name of the axis
             opset_version=18,
             dynamo=True,
-            external_data=False,  # but for more than fits a file
+            external_data=False,  # unless weights exceed 2 GB
             verbose=False,
         )
     if find_spec('onnxruntime') is None:
@@ -95,13 +101,19 @@ def write_torch_export(
 ) -> tuple[Tensor, ...]:
     """Write ``model.pt2``, for ``torch.export.load``.
 
+    Args:
+        encoder (Encoder): The encoder.
+        folder (Path): The folder to write to.
+        images (Tensor): Normalised images, (B, C, H, W).
+
     Returns:
-        tuple[Tensor, ...]: What it computes, see :class:`Features`.
+        tuple[Tensor, ...]: What the file computes from the images, see
+        :meth:`Features.forward`.
     """
-    # PyTorch's own way to write a file aborts the process on a full disk.
+    # When PyTorch itself writes the file, a full disk aborts the process.
     file = io.BytesIO()
     torch.export.save(_exported(encoder), file)
     (folder / 'model.pt2').write_bytes(file.getbuffer())
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', UserWarning)  # of what PyTorch reads
+        warnings.simplefilter('ignore', UserWarning)  # about its reading
         return torch.export.load(folder / 'model.pt2').module()(images)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders as models of timm."""
+"""Exports encoders as models of timm."""
 
 import math
 from pathlib import Path
@@ -18,29 +18,35 @@ from ..encoder import Encoder
 
 
 def resampling(name: str) -> Resampling:
-    """Return an interpolation of PIL, bicubic for those that it lacks."""
+    """Return PIL's interpolation of this name, or bicubic if PIL has none."""
     return Resampling.__members__.get(name.upper(), Resampling.BICUBIC)
 
 
 def side_or_sides(size: tuple[int, int]) -> int | list[int]:
-    """Return (224, 224) as 224, which all readers know; others as a list."""
+    """Return a square size as one int, which all readers know, or a list."""
     return size[0] if size[0] == size[1] else list(size)
 
 
 def mlp_ratio(vit: VisionTransformer) -> float:
-    """Return the MLP's width by the tokens', safe for rounding down."""
+    """Return the ratio of MLP width to token width.
+
+    Libraries round its product with the token width down. The ratio is such
+    that this gives the exact MLP width.
+    """
     dims = vit.embed_dims
     hidden = vit.arch_settings['feedforward_channels']
     if hidden % dims == 0:
-        return hidden // dims  # transformers 5 takes whole numbers alone
+        return hidden // dims  # transformers 5 accepts only integers
     ratio = hidden / dims
     return ratio if int(dims * ratio) == hidden else math.nextafter(ratio, 9e9)
 
 
 def round_periods(vit: VisionTransformer) -> None:
-    """Give rotary positions the exact periods of all libraries, in place.
+    """Replace periods rounded to bfloat16 by the exact ones, in place.
 
-    DINOv3's authors save them in bfloat16. Others stay as they are.
+    DINOv3's authors save the periods of rotary positions in bfloat16. Other
+    libraries compute the exact ones. Periods that differ from these by more
+    than rounding are not changed.
     """
     usual = rotary_periods(4 * len(vit.rotary_periods))
     if torch.allclose(vit.rotary_periods, usual, rtol=1e-2):
@@ -50,20 +56,20 @@ def round_periods(vit: VisionTransformer) -> None:
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[str, dict]:
-    """Return timm's architecture and its arguments, and change the state."""
+    """Return timm's architecture and its arguments. Changes ``state``."""
     registers, positions = token_parts(state)
     if positions != 'rope':
         options = {}
-        if registers:  # which timm gives positions, too, if [CLS] has one
+        if registers:  # timm has positions for both [CLS] and these, or none
             first = state['pos_embed'][:, :1]
             state['pos_embed'] = state['pos_embed'][:, 1:]
             state['cls_token'] = state['cls_token'] + first
             options = dict(reg_tokens=registers, no_embed_class=True)
-        # Any ViT is one of these with other arguments.
+        # With other arguments, this architecture is any plain ViT.
         return 'vit_base_patch16_224', dict(options, fc_norm=False)
     round_periods(vit)
     for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
-        # In timm the attention's keys have no bias.
+        # In timm's DINOv3, keys have no bias.
         query, _, value = state.pop(name).chunk(3)
         state[name.replace('qkv', 'q')] = query
         state[name.replace('qkv', 'v')] = value
@@ -71,20 +77,26 @@ def _tokens(
     return 'vit_base_patch16_dinov3', dict(
         num_reg_tokens=registers,
         use_fc_norm=False,
-        init_values=1.0,  # of its LayerScale
+        init_values=1.0,  # factors of LayerScale
     )
 
 
 def write_timm(
     encoder: Encoder, folder: Path, images: Tensor
 ) -> tuple[Tensor, ...]:
-    """Write what ``timm.create_model('local-dir:FOLDER')`` loads.
+    """Write a folder that ``timm.create_model('local-dir:FOLDER')`` loads.
 
-    Its forward pass gives [AVG], or [CLS] if nothing says what the encoder
-    is judged by.
+    The forward pass of timm's model returns [AVG] if that is known to be the
+    feature of the encoder for k-NN. Otherwise it returns [CLS].
+
+    Args:
+        encoder (Encoder): The encoder.
+        folder (Path): The folder to write to.
+        images (Tensor): Normalised images, (B, C, H, W).
 
     Returns:
-        tuple[Tensor, ...]: What timm computes, see :class:`.graph.Features`.
+        tuple[Tensor, ...]: What timm computes from the images, see
+        :meth:`.graph.Features.forward`.
     """
     import timm
 
@@ -92,11 +104,11 @@ def write_timm(
     arch, projection = vit.arch_settings, vit.patch_embed.projection
     known = encoder.preset.method is not None
     cropped = settings.resize is not None
-    # timm divides images of 8 bits by 255.
+    # timm divides 8-bit images by 255.
     scale = 1 if settings.channel_order == 'bands' else 255
     state = dict(vit.state_dict())
     architecture, options = _tokens(vit, state)
-    options |= dict(  # without a second norm: [AVG] is taken after one
+    options |= dict(  # [AVG] is taken after the final norm: no second one
         img_size=list(vit.img_size),
         patch_size=side_or_sides(projection.kernel_size),
         in_chans=projection.in_channels,
@@ -112,7 +124,7 @@ def write_timm(
         input_size=[projection.in_channels, *settings.img_size],
         fixed_input_size=True,
         num_classes=0,
-        # timm replaces these parts for other classes, or channels.
+        # timm replaces these parts if classes or channels change.
         classifier='head',
         first_conv='patch_embed.proj',
         mean=[value / scale for value in settings.mean],

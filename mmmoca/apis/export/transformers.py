@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders as models of transformers."""
+"""Exports encoders as models of transformers."""
 
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,14 @@ from .timm import mlp_ratio, resampling, round_periods, side_or_sides
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor], dinov2: bool
 ) -> tuple[str, dict, int]:
-    """Return a class, its settings and column of names; change the state."""
+    """Return the name of a class, its settings, and its column of names.
+
+    Changes ``state`` to fit this class.
+    """
     registers, positions = token_parts(state)
     rotary, dims = positions == 'rope', vit.embed_dims
     if not (registers or rotary or dinov2):
-        # Its pooler gives [CLS], from transformers 4.50 on.
+        # This pooler returns [CLS], from transformers 4.50 on.
         state['pooler.dense.weight'] = torch.eye(dims)
         state['pooler.dense.bias'] = torch.zeros(dims)
         return 'ViTModel', dict(pooler_act='linear'), VIT
@@ -42,7 +45,7 @@ def _tokens(
     _check_square(kind, 'patches', vit.patch_embed.projection.kernel_size)
     round_periods(vit)
     del state['rotary_periods']
-    side = max(vit.img_size)  # which its positions do not depend on
+    side = max(vit.img_size)  # positions do not depend on it
     return kind, settings | dict(image_size=side, key_bias=True), DINOV3
 
 
@@ -58,22 +61,22 @@ def _check_square(kind: str, what: str, size: tuple[int, int]) -> None:
 def write_transformers(
     encoder: Encoder, folder: Path, images: Tensor, dinov2: bool = False
 ) -> tuple[Tensor, ...]:
-    """Write what a class of transformers loads by ``from_pretrained``.
+    """Write a folder that ``from_pretrained`` of transformers loads.
 
     Args:
         encoder (Encoder): The encoder.
-        folder (Path): Where to.
+        folder (Path): The folder to write to.
         images (Tensor): Normalised images, (B, C, H, W).
         dinov2 (bool): Write a plain ViT as ``Dinov2Model``, with a LayerScale
-            of ones, instead of ``ViTModel``.
+            of ones, instead of as ``ViTModel``.
 
     Returns:
-        tuple[Tensor, ...]: What transformers computes, see
-        :class:`.graph.Features`.
+        tuple[Tensor, ...]: What transformers computes from the images, see
+        :meth:`.graph.Features.forward`.
 
     Raises:
-        CheckpointError: If no class computes what the encoder does.
-        ImportError: If the installed version is too old for it.
+        CheckpointError: If no class computes the same as the encoder.
+        ImportError: If the installed transformers does not have the class.
     """
     import transformers
 
@@ -103,10 +106,10 @@ def write_transformers(
     }
     if column == DINOV3:
         named = {k.removeprefix('encoder.'): v for k, v in named.items()}
-    # Parts that it alone has begin as nothing, such as a LayerScale of ones.
+    # Parts that only this class has, such as LayerScale, start as identities.
     model.load_state_dict(model.state_dict() | named)
     model.save_pretrained(folder, max_shard_size='1TB')
-    # Image processors of transformers take RGB images alone.
+    # Image processors of transformers accept only RGB images.
     if settings.channel_order == 'rgb':
         name, numbers = _image_processor(settings)
         getattr(transformers, name)(**numbers).save_pretrained(folder)
@@ -121,7 +124,7 @@ write_dinov2 = partial(write_transformers, dinov2=True)
 
 
 def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
-    """Return the image processor that equals our pipeline, and its numbers."""
+    """Return the class of a processor like our pipeline, and its arguments."""
     size = dict(zip(('height', 'width'), settings.img_size))
     numbers = dict(
         size=size,
@@ -134,4 +137,4 @@ def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
     if settings.resize is None:
         return 'ViTImageProcessor', numbers
     numbers |= dict(size=dict(shortest_edge=settings.resize), crop_size=size)
-    return 'BitImageProcessor', numbers  # that of ViT does not crop
+    return 'BitImageProcessor', numbers  # ViT's does not crop
