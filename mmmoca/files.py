@@ -61,7 +61,7 @@ def check_regular(path: str | os.PathLike) -> None:
     except (OSError, ValueError):  # the latter for a null byte
         return
     if not stat.S_ISREG(mode):
-        raise OSError(f'{path} is no regular file')
+        raise OSError(f'{path} is not a regular file')
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:

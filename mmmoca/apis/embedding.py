@@ -308,7 +308,7 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     ]
     if differ:
         raise FileExistsError(
-            f'{made} belongs to other features ({listed(differ)} differ): '
+            f'{made} was made from other input ({listed(differ)} differ): '
             'choose another OUT, or delete it'
         )
     return earlier

@@ -103,7 +103,7 @@ def items_of(images: Any) -> Iterable[Any]:
         return images if of_paths or images.ndim == 4 else [images]
     if type(images).__name__ == 'IterableDataset':
         raise TypeError(
-            'a streamed Hugging Face data set has no rows to number: load it '
+            'a streamed Hugging Face data set cannot be indexed: load it '
             'without streaming=True'
         )
     # These are not lists: a set has no order, and the items of a table would

@@ -96,8 +96,9 @@ class Backbone(NamedTuple):
         if self.grid is None:
             patches = self.state_dict['pos_embed'].shape[1] - 1
             raise CheckpointError(
-                f'the encoder has {patches} patches, no square, and records '
-                'no grid: give its patch rows and columns (--source-grid H W)'
+                f'the encoder has {patches} patches, which is not a square '
+                'number, and the file records no grid: give its patch rows '
+                'and columns (--source-grid H W)'
             )
         patch = self.state_dict[PROJECTION].shape[2:]
         return tuple(n * p for n, p in zip(self.grid, patch))
@@ -202,7 +203,7 @@ def find_backbone(
             preprocessing='mean and std',
         )
         said = ' and '.join(words[key] for key in beside)
-        changes.append(f'its {said} are from the JSON files beside it')
+        changes.append(f'its {said} are from JSON files in its folder')
     return Backbone(
         state_dict,
         record.get('layout') or layout_of(location, ignored, scaled),

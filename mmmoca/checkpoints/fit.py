@@ -339,8 +339,8 @@ def _check_vit(
     if lost:
         raise CheckpointError(
             f'the layers of {role} have no {listed(sorted(lost))}, which '
-            'the checkpoint has: build them alike, or read the file by '
-            'mmmoca-teacher://FILE, which folds LayerScale'
+            'the checkpoint has: build the model with them, or read the file '
+            'by mmmoca-teacher://FILE, which folds LayerScale'
         )
 
 

@@ -203,8 +203,8 @@ def choose_weights(
         return sets[taken], None
     places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
     line = (
-        f'its {taken} weights are taken; `convert.py --weights`, or '
-        f'weights= in Python, chooses among {places}'
+        f'its {taken} weights are used; `convert.py --weights`, or '
+        f'weights= in Python, chooses others ({places})'
     )
     return sets[taken], line
 
@@ -244,7 +244,7 @@ def choose_encoder(
     if len(chosen) != 1:
         raise CheckpointError(
             f'{source} has {len(chosen)} encoders that could be the {which}, '
-            f'of {listed(found)}: choose by which (--which), or save it alone'
+            f'among {listed(found)}: choose with --which, or save it alone'
         )
     return chosen[0], role
 

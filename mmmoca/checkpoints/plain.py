@@ -46,7 +46,8 @@ def check_content(checkpoint: dict, path: str) -> None:
         total += tensor.nbytes
     if total > MOST_PACKED * os.path.getsize(path):
         raise CheckpointError(
-            f'{path} has tensors of {total} bytes, more than it holds'
+            f'{path} has tensors of {total} bytes, more than a file of '
+            'its size can hold'
         )
     if broken := broken_entry(checkpoint.get('meta')):
         raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')

@@ -98,7 +98,7 @@ def _check_init(
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
         raise CheckpointError(
-            f'{role} matches none of its names: the file has {listed(has)}; '
+            f'no name in the file matches {role}: it has {listed(has)}; '
             "write prefix='teacher.', prefix='backbone.' or prefix=None as "
             "it has them, or checkpoint='mmmoca-teacher://FILE', "
             "prefix='backbone.' if it has a ViT"

@@ -185,7 +185,7 @@ def newest_checkpoint(
             problem = str(error) or type(error).__name__
         if problem is None:
             return path, problems
-        problems.append(printable(f'{path} is passed over: {problem}'))
+        problems.append(printable(f'{path} is skipped: {problem}'))
     return None, problems
 
 

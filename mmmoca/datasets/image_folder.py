@@ -194,6 +194,6 @@ def visible_files(
                     else:
                         folders.append(entry.path)
                 elif left_out is not None:
-                    left_out['that are no regular files'] += 1
+                    left_out['that are not regular files'] += 1
         # The order decides which of two links is followed.
         places += sorted(folders, reverse=True)

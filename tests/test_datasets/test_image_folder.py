@@ -175,7 +175,7 @@ def test_what_is_left_out_is_counted(classes):
         'of .txt': 1,
         'without an extension': 1,
         'beside the class folders': 1,
-        'that are no regular files': 2,
+        'that are not regular files': 2,
     }
     for all_files in ('', ['']):
         assert len(ImageFolder(str(classes), extensions=all_files)) == 14

@@ -52,7 +52,7 @@ def _tokens(
 def _check_square(kind: str, what: str, size: tuple[int, int]) -> None:
     if size[0] != size[1]:
         raise CheckpointError(
-            f'{kind} takes square {what} alone, not of {size[0]} x {size[1]}: '
+            f'{kind} takes only square {what}, not of {size[0]} x {size[1]}: '
             'give another --img-size, or export to onnx, torch-export or '
             'safetensors'
         )

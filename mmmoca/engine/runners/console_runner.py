@@ -185,7 +185,7 @@ class ConsoleRunner(Runner):
                     filename = load_address(self)
             else:
                 for name, problem in problems.items():
-                    self.logger.warning(f'{name} is passed over: {problem}')
+                    self.logger.warning(f'{name} is skipped: {problem}')
                 return
         name, problem = next(iter(problems.items()))
         if isinstance(problem, OSError | RuntimeError | ValueError):
