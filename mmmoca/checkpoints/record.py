@@ -282,6 +282,36 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
     ).format(*texts)
 
 
+def other_feature(saved: dict, config: dict) -> str | None:
+    """Say that a config evaluates another feature than a checkpoint's run did.
+
+    Args:
+        saved (dict): Record of the checkpoint, see :func:`record_of`.
+        config (dict): Config of the evaluation, as plain values.
+
+    Returns:
+        str | None: A sentence; None if both features are the same, or if one
+        of them is not known.
+    """
+    model = config.get('model') or {}
+    neck = (model.get('neck') or {}).get('type')
+    kind = (model.get('backbone') or {}).get('out_type'), neck
+    features = {('featmap', 'GlobalAveragePooling'): 'avg'}
+    own = features.get(kind) or ('cls' if kind[0] == 'cls_token' else None)
+    other = saved.get('feature')
+    if None in (own, other) or own == other:
+        return None
+    how = dict(
+        cls='model.backbone.out_type=cls_token model.neck=None',
+        avg='model.backbone.out_type=featmap '
+        'model.neck.type=GlobalAveragePooling',
+    )
+    return (
+        f'its run trained and evaluated [{other.upper()}], and this config '
+        f'evaluates [{own.upper()}]: for the former write {how[other]}'
+    )
+
+
 def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:
     """Return the transforms that resize and crop, or [] if not supported."""
     found = [s for s in steps if re.search('Resize|Crop', short_name(s))]

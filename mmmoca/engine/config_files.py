@@ -85,7 +85,7 @@ def _explained(file: str | os.PathLike) -> Iterator[None]:
         if text is None:
             raise
         # A KeyError would print quotation marks around it.
-        general = isinstance(error, KeyError | RuntimeError)
+        general = isinstance(error, AttributeError | KeyError | RuntimeError)
         raise (ValueError if general else type(error))(text) from error
     finally:
         MODULE2PACKAGE['mmseg'] = name
@@ -111,6 +111,12 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
         return (
             f'{file}, or a config that it inherits from: {error.msg} in line '
             f'{error.lineno}: {(error.text or "").strip()}'
+        )
+    if "'ConfigDict' object has no attribute" in text:
+        *_, key, _ = text.split("'")
+        return (
+            f'{file}, or a config that it inherits from: its bases have no '
+            f'{key}. _base_.get({key!r}, []) is an empty list then'
         )
     if 'lazy_import' in text:
         return (

@@ -87,9 +87,15 @@ class AssignmentHead(BaseModule):
         self.kappa = kappa
         self.allow_tf32 = allow_tf32
         if lambda_img > 0:
-            self.img_generator = PrototypeGenerator(embed_dims, embed_dims)
+            self.build_img()
         if lambda_img < 1:
             self.build_loc(decoder_dims)
+
+    def build_img(self) -> None:
+        """Build the generator of W^b, which L_IMG needs."""
+        self.img_generator = PrototypeGenerator(
+            self.embed_dims, self.embed_dims
+        )
 
     def build_loc(self, decoder_dims: int) -> None:
         """Build the generator of W^d, which L_LOC needs.
@@ -105,6 +111,28 @@ class AssignmentHead(BaseModule):
         Args:
             neck (nn.Module, optional): The model's decoder, if it has one.
         """
+
+    def loss_img(
+        self, embeddings: Sequence[Tensor], bags: Tensor, targets: Targets
+    ) -> Tensor:
+        """Compute L_IMG (equations 5 and 6).
+
+        Args:
+            embeddings (Sequence[Tensor]): Image embeddings of each round,
+                view 1 then view 2, (2B, D).
+            bags (Tensor): Bags of codes of both views, (2B, K).
+            targets (Targets): The teacher's assignments of both views.
+
+        Returns:
+            Tensor: The mean over views and rounds, a scalar.
+        """
+        prototypes = self.img_generator(targets.words)  # W^b, (K, D)
+        opposite = torch.cat(bags.chunk(2)[::-1])  # (2B, K)
+        rounds = [
+            bag_assignment_loss(embedding, prototypes, self.kappa, opposite)
+            for embedding in embeddings
+        ]
+        return torch.stack(rounds).mean()
 
     def loss_loc(
         self,
@@ -168,15 +196,7 @@ class AssignmentHead(BaseModule):
             loss_loc, bags, msd = found
         losses: dict = {}
         if self.lambda_img > 0:
-            prototypes = self.img_generator(targets.words)  # W^b, (K, D)
-            opposite = torch.cat(bags.chunk(2)[::-1])  # (2B, K)
-            rounds = [
-                bag_assignment_loss(
-                    embedding, prototypes, self.kappa, opposite
-                )
-                for embedding in embeddings
-            ]
-            loss_img = sum(rounds) / len(rounds)
+            loss_img = self.loss_img(embeddings, bags, targets)
             losses['loss_img'] = 2 * self.lambda_img * loss_img
         if self.lambda_img < 1:
             losses['loss_loc'] = 2 * (1 - self.lambda_img) * loss_loc

@@ -8,7 +8,7 @@ from mmmoca.checkpoints import (
     preprocessing_of,
     run_record,
 )
-from mmmoca.checkpoints.record import other_normalisation
+from mmmoca.checkpoints.record import other_feature, other_normalisation
 
 from ..helpers.checkpoint_files import mm_vit
 
@@ -79,3 +79,20 @@ def test_images_that_were_normalised_otherwise(changes, said):
     images['channel_order'] = 'rgb'
     records = [dict(preprocessing=i) for i in (images | changes, images)]
     assert (other_normalisation(*records) is not None) == said
+
+
+def test_a_feature_that_the_run_did_not_use():
+    cls = dict(backbone=dict(out_type='cls_token'), neck=None)
+    pooled = dict(type='GlobalAveragePooling')
+    avg = dict(backbone=dict(out_type='featmap'), neck=pooled)
+    raw = dict(backbone=dict(out_type='raw'), neck=pooled)
+    for saved, model, said in (
+        ('cls', avg, True),
+        ('avg', cls, True),
+        ('avg', avg, False),
+        ('cls', cls, False),
+        ('cls', raw, False),
+        (None, cls, False),
+    ):
+        line = other_feature(dict(feature=saved), dict(model=model))
+        assert (line is not None) == said

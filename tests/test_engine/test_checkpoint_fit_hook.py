@@ -289,10 +289,10 @@ def test_runs_that_are_refused(digits, tmp_path, name, stage, options, key):
 
 
 @pytest.mark.parametrize('door', ['load_from', 'init', 'start'])
-def test_images_that_were_normalised_otherwise(tmp_path, door):
+def test_images_and_features_of_a_run_were_others(tmp_path, door):
     images = dict(mean=(127.5,) * 3, std=(63.75,) * 3, channel_order='rgb')
     content = checkpoint('mmmoca')[0]
-    content['meta']['mmmoca'] = dict(preprocessing=images)
+    content['meta']['mmmoca'] = dict(preprocessing=images, feature='cls')
     torch.save(content, tmp_path / 'a.pth')
     address, model = f'mmmoca-teacher://{tmp_path}/a.pth', classifier()
     if door == 'start':
@@ -303,10 +303,13 @@ def test_images_that_were_normalised_otherwise(tmp_path, door):
         init = dict(type='Pretrained', prefix='backbone.', checkpoint=address)
         model, address = classifier(init_cfg=init), None
     numbers = dict(mean=[123.0] * 3, std=[58.0] * 3, to_rgb=True)
-    cfg = dict(model=dict(data_preprocessor=numbers))
+    pooled = dict(type='GlobalAveragePooling')
+    parts = dict(backbone=dict(out_type='featmap'), neck=pooled)
+    cfg = dict(model=dict(data_preprocessor=numbers, **parts))
     lines = load_as_a_run(model, address, cfg=cfg, level=logging.WARNING)
     (line,) = [line for line in lines if '127.5' in line]
     assert 'a.pth' in line
+    assert sum('[CLS]' in line for line in lines) == 1
 
 
 def test_classes_differ(digits, tmp_path):

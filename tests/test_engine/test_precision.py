@@ -13,6 +13,7 @@ from mmmoca.engine import (
 from mmmoca.engine.optimizers import mixed_precision
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
+from ..helpers.builders import build_moca
 from ..helpers.images import CONFIGS
 from ..helpers.runs import demo_runner, scalars
 from .test_loss_scaling import HALF, SMALL, STEPS
@@ -122,3 +123,23 @@ def test_recipe_on_a_gpu(root, dtype):
     assert len(losses) == STEPS and all(1 < loss < 20 for loss in losses)
     for name, value in runner.model.state_dict().items():
         assert value.isfinite().all(), name
+
+
+@pytest.mark.parametrize('other', [True, False])
+def test_micro_batches_warn_of_batch_norm_over_images(monkeypatch, other):
+    """Not of that over words, which micro-batches do not change."""
+    said = []
+    monkeypatch.setattr(
+        'mmengine.optim.optimizer.optimizer_wrapper.print_log',
+        lambda text, **_: said.append(text),
+    )
+    model = build_moca()
+    if other:
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrapper = MixedPrecisionOptimWrapper(
+        optimizer=optimizer, dtype='float32', accumulative_counts=2
+    )
+    wrapper.initialize_count_status(model, 0, 5)
+    assert bool(said) == other
+    assert wrapper._remainder_counts == 1

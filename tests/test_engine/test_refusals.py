@@ -69,6 +69,7 @@ def root(root):
         ('imports.py', 'from mmmoca.models import MOCA'),
         ('function.py', 'model = dict(head=dict(kappa=lambda: 3))'),
         ('slip.py', "custom_import = dict(imports=['own'])"),
+        ('lacks.py', 'custom_hooks = _base_.nothing + []'),
     ):
         (root / name).write_text(f"{line}\n_base_ = '{OWN}'\n")
     (root / 'merged.py').write_text("_base_ = 'list.py'\nparts = dict(a=1)")
@@ -200,6 +201,7 @@ REFUSED = [
     (read_twice, ('class.py',), {}, BAD, 'custom_imports'),
     (read, ('function.py',), {}, BAD, 'model.head.kappa'),
     (read, ('slip.py',), {}, BAD, 'custom_imports'),
+    (read, ('lacks.py',), {}, BAD, 'nothing'),
     (read, ('merged.py',), {}, TypeError, 'parts.0'),
     *((read, (DEMO_CONFIG, f'{key}=4'), {}, BAD, key)
       for key in ('modle', 'lr', 'auto_lr.a', 'data_preprocessor.mean')),

@@ -3,7 +3,10 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from torch.distributions import Categorical
+
+from mmmoca.models import AssignmentHead
 
 from ..helpers.builders import build_moca, codes_of, random_views
 from ..helpers.runs import assert_same
@@ -39,6 +42,18 @@ def test_loss_has_no_side_effects():
     assert torch.equal(*losses)
 
 
+class BrightnessHead(AssignmentHead):
+    """Image embeddings predict the mean of a view."""
+
+    def build_img(self):
+        self.predictor = nn.Linear(self.embed_dims, 1)
+
+    def loss_img(self, embeddings, bags, targets):
+        means = targets.images.mean(dim=(1, 2, 3))
+        parts = [self.predictor(x)[:, 0] - means for x in embeddings]
+        return torch.stack(parts).square().mean()
+
+
 THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
 
 
@@ -50,6 +65,7 @@ THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
         dict(neck__condenser=False, backbone__tap_layer=None),
         dict(head__lambda_img=1.0, neck=None),
         dict(head__lambda_img=0.0, masking=THREE_ROUNDS),
+        dict(head__type=BrightnessHead),
     ],
 )
 def test_every_trained_parameter_gets_a_gradient(changes):

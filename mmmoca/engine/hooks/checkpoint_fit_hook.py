@@ -16,6 +16,7 @@ from mmmoca.checkpoints.pretrained_init import (
     starts_pretrained,
 )
 from mmmoca.checkpoints.record import (
+    other_feature,
     other_normalisation,
     record_of,
     run_record,
@@ -100,13 +101,15 @@ class CheckpointFitHook(Hook):
         for report, record in inits:
             runner.logger.info(report)
             self.filled.append(report)
-            self._compare_normalisation(runner, record, report.split(': ')[0])
+            self._compare_record(runner, record, report.split(': ')[0])
 
-    def _compare_normalisation(
+    def _compare_record(
         self, runner: Runner, record: dict, source: str
     ) -> None:
-        own = run_record(runner.cfg.to_dict(), unwrap_model(runner.model))
-        if note := other_normalisation(record, own):
+        config = runner.cfg.to_dict()
+        own = run_record(config, unwrap_model(runner.model))
+        notes = other_normalisation(record, own), other_feature(record, config)
+        for note in filter(None, notes):
             runner.logger.warning(f'{source}: {note}')
             self.filled.append(note)
 
@@ -119,7 +122,7 @@ class CheckpointFitHook(Hook):
             for line in filled:
                 runner.logger.info(line)
             self.filled += filled
-            self._compare_normalisation(runner, record, Path(file).name)
+            self._compare_record(runner, record, Path(file).name)
         loaded = has_loaded(runner) or self._start
         loaded = loaded or starts_pretrained(runner.model)
         if self.needs_checkpoint and not loaded:
@@ -176,4 +179,4 @@ class CheckpointFitHook(Hook):
         log(line)
         self.filled.append(line)
         if not resumes(runner):
-            self._compare_normalisation(runner, record_of(meta), source)
+            self._compare_record(runner, record_of(meta), source)

@@ -178,8 +178,8 @@ class StepLogHook(Hook):
                 self._warned.add(name)
                 of = '' if name == 'msd' else ', a third of its highest'
                 runner.logger.warning(
-                    f'iteration {iteration}: the run seems to collapse, '
-                    f'{name} has fallen to {scalars[name]:.2g}, below '
-                    f'{alarms[name]:.2g}{of}. See "Is my run healthy?" in '
-                    'docs/method/health.md'
+                    f'iteration {iteration}: {name} has fallen to '
+                    f'{scalars[name]:.2g}, below {alarms[name]:.2g}{of}. If '
+                    'it does not rise again, the run collapses: see "Is my '
+                    'run healthy?" in docs/method/health.md'
                 )

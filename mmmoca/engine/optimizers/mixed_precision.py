@@ -10,6 +10,7 @@ from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import OPTIM_WRAPPERS
 
 DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
@@ -81,6 +82,18 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             self.cast_dtype = getattr(torch, dtype)
             self.loss_scaler = torch.amp.GradScaler(enabled=False)
             self._scale_update_param = None
+
+    def initialize_count_status(
+        self, model: nn.Module, init_counts: int, max_counts: int
+    ) -> None:
+        """Count steps, see MMEngine, without a wrong warning.
+
+        Micro-batches change what batch normalisation does. The prototype
+        generators of MOCA normalise over words, which no micro-batch changes.
+        """
+        inner = unwrap_model(model)
+        model = inner.backbone if hasattr(inner, 'codebook') else model
+        super().initialize_count_status(model, init_counts, max_counts)
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
