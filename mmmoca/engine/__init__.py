@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Runs. Importing this package does not load PyTorch."""
+"""Reads configs and runs them: hooks, loops, optimisers and schedules.
+
+Importing this package does not load PyTorch.
+"""
 
 from importlib import import_module
 from typing import Any

@@ -18,7 +18,8 @@ from mmmoca.messages import listed
 
 from .options import entries, keys_named
 
-# MMEngine of OpenMMLab writes class and file before it, the fork does not.
+# OpenMMLab's MMEngine writes the class and its file before this text. The fork
+# of MMEngine does not.
 _UNKNOWN_ARGUMENT = re.compile(
     r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'"
 )
@@ -56,7 +57,7 @@ def explained(cfg: dict) -> Iterator[None]:
 
 
 def _innermost_call(error: Exception) -> str:
-    """Return the class whose building failed, and its plain arguments."""
+    """Return the call that failed: a class with its plain arguments."""
     call = ''
     for frame, _ in walk_tb(error.__traceback__):
         code, held = frame.f_code, frame.f_locals
@@ -77,7 +78,7 @@ def _without_type(cfg: dict, error: Exception) -> str:
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_code.co_name == 'build_from_cfg':
             part = frame.f_locals['cfg']
-    # A class may have added arguments of its own to the config's.
+    # `part` may contain arguments that a class has added to the config's.
     keys = [
         key
         for key, value in entries(cfg)
@@ -99,7 +100,8 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
     place = listed(keys_named(cfg, name)) or name
     parents = getattr(kind, '__mro__', (kind,))
     if owner not in [getattr(p, '__name__', None) for p in parents]:
-        return f'{place}: {error}'  # of a part that it builds
+        # The class has built a part, which refuses the argument.
+        return f'{place}: {error}'
     known = []
     for parent in parents:  # each hands its **kwargs to the next
         parameters = inspect.signature(parent).parameters.values()
@@ -122,11 +124,11 @@ def unknown_class(cfg: dict, name: str, kind: str) -> str:
 
     Args:
         cfg (dict): The config that names it.
-        name (str): The class.
+        name (str): Name of the class.
         kind (str): The name of its registry, such as 'model'.
 
     Returns:
-        str: Its key, and near names.
+        str: The message, with the keys that name it and similar names.
     """
     keys = [key for key, value in entries(cfg) if value == name]
     known = {
@@ -144,7 +146,7 @@ def unknown_class(cfg: dict, name: str, kind: str) -> str:
 
 
 def _registered(root: Registry) -> Iterator[str]:
-    """Yield the names of a registry and its children, with their scopes."""
+    """Yield the names in a registry and its children, with their scopes."""
     for name in root.module_dict:
         yield name if root.parent is None else f'{root.scope}.{name}'
     for child in root.children.values():

@@ -20,20 +20,20 @@ def compile_forward(
 ) -> None:
     """Compile the computations of a training step.
 
-    These are the model's ``passes``, one graph each. Those of
-    :class:`~mmmoca.models.MOCA` are the teacher's pass, the student's pass
-    with its decoder, and the losses. A model without ``passes`` has its
-    ``forward`` compiled. ``blocks`` compiles each transformer layer instead of
-    the passes that consist of layers. That takes a fraction of the time, as
-    the layers share their graphs.
+    These are the methods that ``passes`` of the model names. Each becomes one
+    graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
+    the student's pass with its decoder, and the losses. Of a model without
+    ``passes``, ``forward`` is compiled. ``blocks`` compiles each transformer
+    layer instead of the passes that consist of layers. That takes a fraction
+    of the time, as the layers share their graphs.
 
     MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
     optimiser wrapper's autocast and counters are inside. Checkpoints and
     validation do not depend on what is compiled.
 
-    Under DDP, PyTorch splits a graph at the end of each bucket of
-    gradients, to send it during the backward pass. The graph stays whole
-    before PyTorch 2.11, the first version in which splitting was tested:
+    Under DDP, PyTorch splits a graph at the end of each bucket of gradients,
+    so that the bucket is sent during the backward pass. Before PyTorch 2.11,
+    the first version with which splitting was tested, the graph stays whole:
     PyTorch 2.6 cannot split a graph with a :class:`torch.autograd.Function`,
     and up to 2.8 the parts `could overwrite each other's memory
     <https://github.com/pytorch/pytorch/pull/160745>`_.
@@ -41,23 +41,26 @@ def compile_forward(
     Args:
         model (nn.Module): Changed in place. DDP may wrap it.
         options (bool | str | dict | None): ``compile`` of the config: True,
-            'blocks', or the arguments of :func:`torch.compile`. A dict also
-            takes ``blocks=True``, and ``memory_budget``, the share of the
-            activations that the backward pass may keep, from 0 to 1: it
-            computes the others again. Passes have static shapes unless
-            ``dynamic`` says otherwise.
-        micro_batches (int): Micro-batches of an optimiser step. Defaults to
-            1.
+            'blocks', or a dict with arguments of :func:`torch.compile`. The
+            dict may also contain ``blocks=True`` and ``memory_budget``, from 0
+            to 1. This is the share of the activations that is kept for the
+            backward pass, which computes the rest again. Passes have static
+            shapes unless ``dynamic`` says otherwise. False and None compile
+            nothing.
+        micro_batches (int): Number of micro-batches in an optimiser step.
+            Defaults to 1.
 
     Raises:
-        ValueError: For another text or budget, or if the mode uses CUDA
-            graphs and a step has several micro-batches, whose gradients
+        ValueError: If ``options`` is another text, if ``memory_budget`` is
+            out of range, or if the mode uses CUDA graphs and a step has
+            several micro-batches, whose gradients
             `would be lost
             <https://github.com/pytorch/pytorch/issues/169545>`_.
     """
     if not options:
         return
-    # The objective chooses TF32 for its products (`allow_tf32` of the head).
+    # PyTorch advises TF32. The objective itself chooses TF32 for its matrix
+    # products (`allow_tf32` of the head).
     warnings.filterwarnings('ignore', 'TensorFloat32 tensor cores')
     blocks, settings, arguments = _read(options, micro_batches)
     split = digit_version(torch.__version__) >= digit_version('2.11')
@@ -87,12 +90,12 @@ def compile_forward(
 def _read(
     options: bool | str | dict, micro_batches: int
 ) -> tuple[bool, list, dict]:
-    """Split ``compile`` of a config.
+    """Split ``compile`` of a config into its parts.
 
     Returns:
         tuple[bool, list, dict]: Whether to compile layers; decorators that
-        apply compiler settings to these graphs alone; arguments of
-        :func:`torch.compile`.
+        apply compiler settings only to the compiled methods; and
+        arguments of :func:`torch.compile`.
     """
     if isinstance(options, str) and options != 'blocks':
         raise ValueError(

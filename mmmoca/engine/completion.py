@@ -16,7 +16,7 @@ from mmmoca.requirements import import_quietly
 from .config_check import MMENGINE_HOOKS
 from .config_files import config_files
 
-# Folders of configs, and what was imported from there.
+# Folder of a config -> the modules imported from it, by name.
 _BESIDE: dict[str, dict[str, ModuleType]] = {}
 
 
@@ -28,12 +28,13 @@ def complete(cfg: Config) -> None:
 
     Raises:
         ImportError: If a module of ``custom_imports`` cannot be imported, or
-            is another one than that beside the config.
+            if another module has the name of one in the config's folder.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 
     if own := cfg.get('custom_imports'):
-        # The run writes its config into a folder that lacks the modules.
+        # Recorded, because the run writes its config into a folder that does
+        # not contain the modules.
         home = _home_of(own, cfg)
         cfg.imports_from = home
         _import_own(own, home)
@@ -46,16 +47,16 @@ def complete(cfg: Config) -> None:
 
 
 def _home_of(own: dict, cfg: Config) -> str:
-    """Return the folder that has the modules of a config.
+    """Return the folder that contains the modules of a config.
 
-    It is that of the config, or of one that it inherits, or one above; or
-    that of an earlier run.
+    This is the folder of the config or of a config that it inherits, or a
+    folder above these; or else the folder that an earlier run recorded.
     """
     files = [cfg.filename, *(f.name for f in reversed(config_files(cfg)))]
     folders = [home for f in files for home in Path(f).absolute().parents]
     if earlier := cfg.get('imports_from'):
         folders.append(Path(earlier))
-    # Others of its modules may be those of a library.
+    # One module is enough: the other ones may be of an installed package.
     parts = [f'{n}'.replace('.', '/') for n in parts_of(own.get('imports'))]
     for home in folders:
         if any(
@@ -67,10 +68,11 @@ def _home_of(own: dict, cfg: Config) -> str:
 
 
 def _import_own(own: dict, folder: str) -> None:
-    """Import modules; a config's own win over those of earlier configs.
+    """Import the modules of a config, and forget those of earlier configs.
 
-    Two configs may each have a ``hooks.py``, so the folder of the earlier one
-    and what was imported from it are removed first.
+    Two configs may each have a ``hooks.py``. So the folder of the earlier
+    config is first removed from Python's path, and the modules that were
+    imported from it are removed, too.
     """
     for earlier, modules in _BESIDE.items():
         if earlier != folder and earlier in sys.path:
@@ -99,7 +101,7 @@ def _import_own(own: dict, folder: str) -> None:
 
 
 def _check_origin(name: str, folder: str) -> None:
-    """Refuse another module than the one beside the config."""
+    """Refuse a module from elsewhere if the config's folder has one."""
     found = getattr(sys.modules.get(name), '__file__', None)
     for own in (Path(folder, f'{name}.py'), Path(folder, name, '__init__.py')):
         if own.is_file() and found and not own.samefile(found):
@@ -139,7 +141,8 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
                 collate.pop('_scope_', None)
             sampler = value.get('sampler') or {}
             if sampler.get('type') == 'mmmoca.SeededSampler':
-                # The iterations of an epoch do not depend on the processes.
+                # Then the number of iterations in an epoch does not depend on
+                # the number of processes.
                 sampler.setdefault('drop_last', value.get('drop_last', False))
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)

@@ -40,41 +40,46 @@ def read_run(
     loaded.
 
     Args:
-        file (str | os.PathLike): The config file. Its ``custom_imports`` are
-            looked for in its folder and in those above, too.
-        options (dict | Sequence[str]): Settings of its template and whole
-            keys, which win; or the texts ``KEY=VALUE`` of a command line.
-        stages (Sequence[str]): What will be run, of 'train', 'val' and
-            'test': its files are looked for. A run without 'val', or
-            with ``val_cfg=None``, has no validation. Without stages the
-            config is only read.
+        file (str | os.PathLike): The config file. The modules of its
+            ``custom_imports`` are also looked for in the folder of the file
+            and in the folders above it.
+        options (dict | Sequence[str]): Settings of its template, and full
+            keys, which take precedence over settings; or the texts
+            ``KEY=VALUE`` of a command line.
+        stages (Sequence[str]): The stages to run, from 'train', 'val' and
+            'test'. The folders of images that they read must exist. A
+            training run without 'val', or with ``val_cfg=None``, has no
+            validation. Defaults to none: no folder of images is looked for.
         work_dir (str, optional): Where the run writes. Defaults to the
-            config's, or else ``work_dirs/<name of the file>``.
+            config's ``work_dir``, or else ``work_dirs/<name of the file>``.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
-        checkpoint (str | os.PathLike, optional): What a test loads.
-        init (str | os.PathLike, optional): The weights that a training
-            starts from, of any layout known.
-        resume (str | os.PathLike, optional): The checkpoint that it goes on
-            from. 'auto' takes the latest one in the work dir, if there is
-            one.
-        amp (bool): Train in mixed precision if the config does not. See
+        checkpoint (str | os.PathLike, optional): The checkpoint that a test
+            loads.
+        init (str | os.PathLike, optional): The checkpoint whose weights
+            training starts from, in any known layout.
+        resume (str | os.PathLike, optional): The checkpoint of the run to
+            resume. 'auto' resumes from the newest checkpoint in the work dir,
+            if there is one.
+        amp (bool): Whether to train in mixed precision if the config does
+            not. See
             :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
-        auto_scale_lr (bool): Scale the learning rate. See
+        auto_scale_lr (bool): Whether to scale the learning rate. See
             :func:`~mmmoca.engine.recipe.scale_lr`.
 
     Returns:
-        Config: For :func:`.training.run` and :func:`.training.build_runner`.
+        Config: The config for :func:`.training.run` and
+        :func:`.training.build_runner`.
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
-        ImportError: If ``custom_imports`` names no module.
+        ImportError: If a module of ``custom_imports`` cannot be imported.
         SyntaxError: If a config is not valid Python.
-        ValueError: If an option names a key that nothing reads, the config
-            has no such stage, or there are two checkpoints to start from or
-            two precisions. See also :func:`check_config` and
+        ValueError: If an option names a key that nothing reads, if the config
+            lacks the first of ``stages``, or if two checkpoints to start from
+            or two precisions are given. See also :func:`check_config` and
             :func:`check_segmentation`.
         RuntimeError: See :func:`check_launcher`.
     """
@@ -117,14 +122,18 @@ def load_config(
     cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
 ) -> Config:
-    """Read a config, an older name of :func:`read_run` that scripts use."""
+    """Read a config: an older name of :func:`read_run`, for old scripts."""
     return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
 
 
 def _override(
     cfg: Config, options: dict | Sequence[str], stages: Sequence[str]
 ) -> None:
-    """Write options; a test by k-NN has no need of another validation."""
+    """Write the options into a config.
+
+    For a test, a validation without labels is first removed from the config:
+    settings for k-NN do not apply to it.
+    """
     kind = short_name(cfg.get('val_cfg') or {'type': ''})
     other = [*stages] == ['test'] and kind == _AGREEMENT
     if other:
@@ -135,7 +144,7 @@ def _override(
 
 
 def _validate_without_labels(cfg: Config) -> None:
-    """Leave out k-NN, but measure the agreement of neighbours."""
+    """Measure the agreement of neighbours instead of k-NN, or nothing."""
     loop = cfg.val_cfg
     if loop.get('agreement') is None:
         _leave_out_validation(cfg)
@@ -151,7 +160,7 @@ def _validate_without_labels(cfg: Config) -> None:
     hooks = cfg.get('default_hooks') or {}
     checkpoints = hooks.get('checkpoint') or {}
     if 'knn/' in str(checkpoints.get('save_best')):
-        # MMEngine's own hook does not know which way is better.
+        # MMEngine's own hook does not know that greater is better.
         checkpoints.update(save_best='agreement/neighbours', rule='greater')
 
 
@@ -164,7 +173,7 @@ def _choose_start(
     init: str | os.PathLike | None,
     resume: str | os.PathLike | None,
 ) -> None:
-    """Write what a run starts from, or continues."""
+    """Write the checkpoint that a run starts from or resumes."""
     start = cfg.get('load_from')
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
@@ -185,13 +194,13 @@ def _choose_start(
 
 
 def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
-    """Write the precision of training, and whether its rate is scaled."""
+    """Write the precision, and whether to scale the learning rate."""
     if auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':
         raise ValueError(
             'dtype=float32 is not mixed precision: leave out one of the two'
         )
-    # All other wrappers use mixed precision anyway.
+    # All other optimiser wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
         cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds slips in a config before anything is built.
 
-OpenMMLab's classes accept most arguments, and fail later or train on
+OpenMMLab's classes accept most values of arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
 """
 
@@ -22,8 +22,8 @@ from mmmoca.config_parts import parts_of, preprocessor_of, short_name
 from .options import entries
 from .settings import settings_of
 
-# Lowest and highest value of an argument that has the same name in all
-# packages. Many accept sequences, but for `_ONE`.
+# Lowest and highest values of arguments, which mean the same in all packages.
+# Arguments may be sequences of such values, except those in `_ONE`.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
     'num_classes img_size patch_size stride val_interval': (1, 1e12),
@@ -49,7 +49,7 @@ _ONE = [
 ]
 # Strides of ViTFeaturePyramid.
 PYRAMID_STRIDES = (4, 8, 16, 32)
-# Parts whose keys the user names.
+# Parts whose keys are names that the user chooses.
 _NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
 _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
@@ -67,7 +67,7 @@ _KEYS = (
     'find_unused_parameters imports_from look model_wrapper_cfg runner_type '
     'settings sync_bn'
 )
-# Steps after which the values of an image are no longer those of 8 bits.
+# Transforms after which the values of an image are no longer 0 to 255.
 _OTHER_SCALE = re.compile('LoadBands|ToTensor|Normalize|Rescale')
 _MASKS = re.compile(r"'(mmseg\.)?LoadAnnotations'")
 RUN_KEYS = set(_KEYS.split())
@@ -85,15 +85,15 @@ MMENGINE_HOOKS = (
 def check_config(cfg: Config) -> None:
     """Check a config before anything is built.
 
-    A class refuses arguments that it does not know. This finds misspelt keys
-    that no class sees: those at the top level, and those beside the right key
-    in a file that inherits it.
+    A class refuses arguments that it does not know. This function also finds
+    misspelt keys that no class would refuse: at the top level, and where a
+    config file adds the misspelt key to a part that inherits the right one.
 
     Args:
         cfg (Config): Any OpenMMLab config.
 
     Raises:
-        ValueError: Lists all problems by their keys.
+        ValueError: If there are problems. The message lists all of them.
     """
     settings = cfg.to_dict()
     problems = [
@@ -109,12 +109,12 @@ def check_config(cfg: Config) -> None:
 
 
 def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
-    """Yield the keys at the top level that are near to known ones."""
-    # A variable that other values use has another type than the key.
+    """Yield the keys at the top level that are misspelt known keys."""
+    # A key of another type than the known one is a variable of its own.
     pairs = [
         (name, key)
         for key in settings.keys() - known
-        if not key.endswith('_')  # as one's own variables do
+        if not key.endswith('_')  # variables may have such names
         for name in known
         if type(settings[key]) is type(settings.get(name, settings[key]))
     ]
@@ -122,7 +122,7 @@ def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
 
 
 def _wrong_schedules(settings: dict) -> Iterator[str]:
-    """Yield what is wrong with the schedules, if epochs are not counted."""
+    """Yield what is wrong with the schedules of a loop by iterations."""
     if 'IterBased' not in str(settings.get('train_cfg')):
         return
     for schedule in parts_of(settings.get('param_scheduler')):
@@ -134,7 +134,7 @@ def _wrong_schedules(settings: dict) -> Iterator[str]:
 
 
 def _wrong_hooks(settings: dict) -> Iterator[str]:
-    """Yield default hooks of no class, and custom hooks that are no list."""
+    """Yield default hooks without a type, and custom hooks not in a list."""
     hooks = settings.get('default_hooks') or {}
     for name, hook in hooks.items():
         untyped = isinstance(hook, dict) and 'type' not in hook
@@ -148,7 +148,7 @@ def _wrong_hooks(settings: dict) -> Iterator[str]:
 
 
 def _wrong_strides(settings: dict) -> Iterator[str]:
-    """Yield pyramids of other patches or strides than their neighbours."""
+    """Yield feature pyramids that do not fit the backbone or the heads."""
     model = settings.get('model') or {}
     size = (model.get('backbone') or {}).get('patch_size', 16)
     necks = [*parts_of(model.get('neck'))]
@@ -156,7 +156,7 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
         if short_name(neck) != 'ViTFeaturePyramid':
             continue
         own = neck.get('patch_size', 16)
-        # CheckedDetector fills it in.
+        # CheckedDetector, which has `detector`, fills the patch size in.
         if 'detector' not in model and to_2tuple(own) != to_2tuple(size):
             yield (
                 f'model.neck.patch_size={own}: must be {size}, the patch of '
@@ -175,7 +175,7 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
 
 
 def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:
-    """Yield the strides that parts of a detector take maps to have."""
+    """Yield the strides that parts of a detector expect of feature maps."""
     for key, value in entries(model):
         *parts, last = key.split('.')
         of_anchors = last == 'strides' and 'neck' not in parts
@@ -189,7 +189,7 @@ def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:
 
 
 def _wrong_images(settings: dict) -> Iterator[str]:
-    """Yield what does not fit images, or masks, of 8 bits."""
+    """Yield settings that do not fit images or masks of 8 bits."""
     model = settings.get('model') or {}
     loader = str([settings.get(f'{s}_dataloader') for s in ('train', 'test')])
     if re.search('LoadImage', loader) and not _OTHER_SCALE.search(loader):
@@ -211,7 +211,8 @@ def _wrong_images(settings: dict) -> Iterator[str]:
 def run_keys(cfg: Config) -> set[str]:
     """Return the top-level keys that a run of a config reads.
 
-    MMEngine gives ``data_preprocessor`` to a model that has none.
+    ``data_preprocessor`` is not one of them if the model has its own: MMEngine
+    gives it only to a model that has none.
     """
     model = cfg.get('model') or {}
     dead = {'data_preprocessor'} if 'data_preprocessor' in model else set()
@@ -219,7 +220,7 @@ def run_keys(cfg: Config) -> set[str]:
 
 
 def is_variable(name: str) -> bool:
-    """Return whether neither a run nor an inferencer reads a key."""
+    """Return whether neither a run nor an inferencer reads a top-level key."""
     known = {'custom_imports', *RUN_KEYS}
     return name not in known and not re.match('tta_|test_', name)
 
@@ -227,14 +228,15 @@ def is_variable(name: str) -> bool:
 def wrong_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> str | None:
-    """Say what is wrong with mean and std of 0 to 1 for images of 8 bits.
+    """Find a mean and std that are for values of 0 to 1, not of 8 bits.
 
     Args:
         mean (Sequence[float], optional): Mean of each channel.
-        std (Sequence[float], optional): Likewise.
+        std (Sequence[float], optional): Standard deviation of each channel.
 
     Returns:
-        str: What to write; None if they may be right, as 0 and 1 are.
+        str: What is wrong, and what to write; None if they may be right. A
+        mean of 0 with a std of 1 is right: it changes nothing.
     """
     numbers = [*(mean or ()), *(std or ())]
     if not mean or not std or {*mean} == {0} and {*std} == {1}:
@@ -252,7 +254,7 @@ def wrong_scale(
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
     """Yield the problems of a part of a config and of the parts in it."""
     if path and isinstance(part, dict) and not _NAMES.search(path):
-        # The inherited key, which is right, comes first.
+        # In each pair the inherited key, which is right, comes first.
         yield from _slips(itertools.combinations(part, 2), path)
     items = part.items() if isinstance(part, dict) else enumerate(part)
     for key, value in items:
@@ -275,7 +277,7 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
                 'it into a class of a module that custom_imports names'
             )
         elif key == 'classes' and isinstance(value, str):
-            # A text may be the name of a file that lists them.
+            # The string may be the name of a file that lists the classes.
             if not os.path.isfile(value):
                 yield f'{inner}={value!r}: must be names: ({value!r},) is one'
         elif isinstance(value, (dict, list, tuple)):
@@ -289,15 +291,16 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 
 def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
-    """Yield a problem for each key that is a slip away from a known one."""
+    """Yield a problem for each pair of a right key and a misspelling of it."""
     for name, key in pairs:
         if key in _with_slips(name) or name in _with_slips(key):
             yield f'{path}{key}: there is no such key: did you mean {name}?'
 
 
 def _with_slips(name: Any) -> Iterator[str]:
-    """Yield the name with two letters swapped, or one of them left out."""
-    # Short names and digits differ on purpose: type, dtype, view1, view2.
+    """Yield a name with two letters swapped, or with one letter left out."""
+    # Short names, and names that differ in a digit, are similar on purpose:
+    # type, dtype, view1, view2.
     if not isinstance(name, str) or len(name) < 5:
         return
     for i, letter in enumerate(name):

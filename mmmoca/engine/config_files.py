@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The files of a config, and which of them set which key.
+"""Finds the files of a config, and the keys that each of them sets.
 
-MMEngine merges a config file into those that it inherits and keeps only their
-texts.
+MMEngine merges a config file into those that it inherits, and keeps nothing of
+the single files but their texts.
 """
 
 import ast
@@ -28,16 +28,17 @@ class ConfigFile(NamedTuple):
 
     Attributes:
         name (str): Its path.
-        bases (tuple[str, ...]): Paths of those that it names in ``_base_``.
-        inherited (frozenset[str]): Paths of all files that it inherits, and
-            its own.
-        variables (frozenset[str]): Names at its top level, without
+        bases (tuple[str, ...]): Paths of the files that it names in
             ``_base_``.
+        inherited (frozenset[str]): Paths of all files that it inherits,
+            directly or not, and its own path.
+        variables (frozenset[str]): Names that it assigns at its top level,
+            without ``_base_``.
         read (frozenset[str]): Names that it reads, its own and those of files
             that it inherits.
-        assigned (list[tuple[str, ast.expr]]): Dotted keys that its text
-            assigns, also in branches that are not taken, and the expressions
-            that it assigns to them.
+        assigned (list[tuple[str, ast.expr]]): Dotted keys to which its text
+            assigns an expression, even in branches that are not taken, and
+            these expressions.
     """
 
     name: str
@@ -49,19 +50,21 @@ class ConfigFile(NamedTuple):
 
 
 def read_config(file: str | os.PathLike) -> Config:
-    """Read a config file and those that it inherits.
+    """Read a config file and the files that it inherits.
 
     Args:
-        file (str | os.PathLike): Its path.
+        file (str | os.PathLike): Path of the file.
 
     Returns:
-        Config: Settings are variables in it.
+        Config: The config. The settings of a template are still variables in
+        it: they are not yet written into other keys.
 
     Raises:
-        FileNotFoundError: If there is none, or a package has no configs.
-        SyntaxError: If it is not valid Python.
-        ValueError: If it imports modules, as MMEngine's other form does, or
-            registers a class.
+        FileNotFoundError: If a file does not exist, or if a package that
+            ``_base_`` names contains no configs.
+        SyntaxError: If a file is not valid Python.
+        ValueError: If a file imports modules, as configs with ``read_base()``
+            do, or registers a class.
     """
     with _explained(file):
         return Config.fromfile(file, import_custom_modules=False)
@@ -69,9 +72,10 @@ def read_config(file: str | os.PathLike) -> Config:
 
 @contextmanager
 def _explained(file: str | os.PathLike) -> Iterator[None]:
-    """Let ``_base_`` find the fork of mmsegmentation; explain other errors.
+    """Let ``_base_`` find a fork of mmsegmentation; explain errors.
 
-    MMEngine looks for the distribution, and the fork's has another name.
+    MMEngine looks for configs by the name of a distribution. The fork's
+    distribution has another name than OpenMMLab's.
     """
     name = MODULE2PACKAGE['mmseg']
     try:
@@ -84,7 +88,7 @@ def _explained(file: str | os.PathLike) -> Iterator[None]:
         text = _explanation(file, error)
         if text is None:
             raise
-        # A KeyError would print quotation marks around it.
+        # A KeyError would print quotation marks around the text.
         general = isinstance(error, AttributeError | KeyError | RuntimeError)
         raise (ValueError if general else type(error))(text) from error
     finally:
@@ -92,10 +96,11 @@ def _explained(file: str | os.PathLike) -> Iterator[None]:
 
 
 def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
-    """Return what an error of MMEngine's means for a config, if it is known.
+    """Return an explanation of an error of MMEngine, or None.
 
-    It takes a config that imports anything but built-in modules for one with
-    ``read_base()``, and names no file that is not valid Python.
+    MMEngine treats a config that imports anything but built-in modules as one
+    with ``read_base()``. If a file is not valid Python, its error does not
+    name the file.
     """
     text = str(error)
     if isinstance(error, FileNotFoundError):
@@ -141,16 +146,16 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
 
 
 def config_files(cfg: Config) -> list[ConfigFile]:
-    """Return the files of a config, each after those that it inherits.
+    """Return the files of a config, each after the files it inherits.
 
     Args:
         cfg (Config): A config as it was read from a file.
 
     Returns:
-        list[ConfigFile]: Empty for a config of another origin.
+        list[ConfigFile]: The files; empty if the config is not from files.
     """
     found: list[ConfigFile] = []
-    open_files: list[ConfigFile] = []  # which no later file inherits so far
+    open_files: list[ConfigFile] = []  # not inherited by any found file
     text = cfg.text or ''
     while text:
         # MMEngine joins the texts, each below the path of its file.
@@ -160,7 +165,7 @@ def config_files(cfg: Config) -> list[ConfigFile]:
             return []
         text = text[len(content) + 1 :]
         tree = _parsed(name, content)
-        # Bases come first, so that the last ones are those of this file.
+        # Bases come first, so the last open files are this file's bases.
         first = len(open_files) - _count_bases(tree)
         file = _config_file(name, tree, open_files[first:])
         open_files[first:] = [file]
@@ -177,7 +182,10 @@ def _content(name: str) -> str | None:
 
 
 def _parsed(name: str, content: str) -> ast.Module:
-    """Return a file as code, without the placeholders of MMEngine."""
+    """Parse a config file of any format into Python code.
+
+    In JSON and YAML, 0 replaces the placeholders of MMEngine, {{...}}.
+    """
     if name.endswith('.py'):
         return ast.parse(content)
     plain = StringIO(re.sub(r'\{\{.*?\}\}', '0', content))
@@ -193,7 +201,7 @@ def _count_bases(tree: ast.Module) -> int:
     for node in tree.body:
         if isinstance(node, ast.Assign) and dotted(node.targets[0]) == _BASE:
             code = ast.fix_missing_locations(ast.Expression(node.value))
-            value = eval(compile(code, '', 'eval'))  # as MMEngine reads it
+            value = eval(compile(code, '', 'eval'))  # as MMEngine does
             return 1 if isinstance(value, str) else len(value)
     return 0
 
@@ -223,7 +231,7 @@ def _config_file(
 def _assignments(
     body: Sequence[ast.AST],
 ) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the dotted keys that are assigned, and what is assigned."""
+    """Yield the dotted keys that are assigned, and their expressions."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.expr):
             continue
@@ -239,7 +247,7 @@ def _assignments(
 
 
 def _assigned(node: ast.AST, target: ast.expr) -> ast.expr:
-    """Return the expression that a target has after an assignment."""
+    """Return the value of a target after an assignment, as an expression."""
     if isinstance(node, ast.AugAssign):
         held = ast.parse(ast.unparse(target), mode='eval').body
         return ast.BinOp(held, node.op, node.value)
@@ -247,7 +255,7 @@ def _assigned(node: ast.AST, target: ast.expr) -> ast.expr:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """Return the key that a = b, _base_.a.b or a['b'] writes or reads."""
+    """Return the dotted key of a, _base_.a.b or a['b'], else None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

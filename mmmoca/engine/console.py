@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Filters what the terminal shows of a run. The log file has all of it."""
+"""Filters what the terminal shows of a run. The log file has everything."""
 
 import logging
 import traceback
@@ -36,7 +36,7 @@ _WARNINGS = (
 
 @contextmanager
 def without_idle_warnings() -> Iterator[None]:
-    """Ignore warnings of what no config can change, and of what is logged."""
+    """Ignore warnings that no config can avoid, and those that are logged."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', DataWarning)
         for message in _WARNINGS:
@@ -45,7 +45,9 @@ def without_idle_warnings() -> Iterator[None]:
 
 
 def filter_terminal(logger: logging.Logger) -> None:
-    """Keep control characters and what is not of the run off a terminal.
+    """Escape control characters; show on a terminal what concerns the run.
+
+    A log file still gets all messages.
 
     Args:
         logger (logging.Logger): Logger of a run. Changed in place.
@@ -58,13 +60,14 @@ def filter_terminal(logger: logging.Logger) -> None:
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
     text = record.getMessage()
-    # The program ends with the message of our own errors, in a line.
+    # After one of our own errors, the program prints its message in one line,
+    # so the terminal need not show the traceback.
     known = text == FAILED and _is_ours((record.exc_info or (None, None))[1])
     return not (known or text.startswith(_DUMPS))
 
 
 def _is_ours(error: BaseException | None) -> bool:
-    """Return whether an error tells the user what to write."""
+    """Return whether this package raised an error with advice for users."""
     if not isinstance(error, ValueError | OSError):
         return False
     (frame,) = traceback.extract_tb(error.__traceback__, -1)

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Keys of a config that repeat what a data set says.
+"""Finds the config keys that repeat a value of a data set.
 
-A COCO evaluator reads the annotations of its data set again, and
-``inference_model`` of mmseg takes ``test_pipeline``.
+The ``ann_file`` of a COCO evaluator is that of its data set. The key
+``test_pipeline``, which mmseg's ``inference_model`` reads, is the pipeline of
+the test set.
 """
 
 import copy
@@ -16,15 +17,15 @@ from mmmoca.config_parts import member_configs, parts_of
 
 
 def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
-    """Write what data sets say into the keys that repeat it.
+    """Copy values of data sets into the keys that repeat them.
 
     Args:
         cfg (Config): Changed in place.
         chosen (Collection[str]): Dotted keys that options have written.
 
     Raises:
-        ValueError: If an option gives an evaluator another file than that of
-            its data set.
+        ValueError: If an option gives an evaluator another file than its data
+            set has.
     """
     for key, held, said in copies(cfg):
         if plain(held) == plain(said):
@@ -38,10 +39,14 @@ def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
 
 
 def copies(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each key that repeats a data set, its value, and the data set's.
+    """Yield the keys that repeat a value of a data set.
 
     Args:
         cfg (Config): The config.
+
+    Yields:
+        tuple[str, Any, Any]: The key, its value, and the value in the data
+        set.
     """
     for stage in ('val', 'test'):
         loader = cfg.get(f'{stage}_dataloader') or {}
@@ -62,7 +67,7 @@ def copies(cfg: Config) -> Iterator[tuple[str, Any, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value without the scopes that MMEngine adds to some parts."""
+    """Return a value without the ``_scope_`` that MMEngine adds to parts."""
     if isinstance(value, dict):
         parts = value.items()
         return {k: plain(v) for k, v in parts if k != '_scope_'}

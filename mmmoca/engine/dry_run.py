@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Describe a run before it starts, from its config and some real steps."""
+"""Describes a run in advance, from its config and a few real steps."""
 
 import copy
 import sys
@@ -33,35 +33,36 @@ from .steps import unwrap_model
 from .training import build_runner
 
 STEPS = 3
-SHORT = 10_000  # steps of a run whose batches may be too large
-BEST_BATCH = 16  # of short runs: docs/benchmarks/own_images.md
+SHORT = 10_000  # a run of fewer steps may need a smaller batch
+BEST_BATCH = 16  # for short runs: docs/benchmarks/own_images.md
 
 
 def wait_for_device() -> None:
-    """Wait until a GPU, if there is one, has done its work."""
+    """Wait until the GPU, if there is one, has done its work."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
 
 class _Enough(BaseException):
-    """Ends a rehearsal; not an Exception, which a runner would log."""
+    """Ends a rehearsal. It is no Exception, because a runner logs these."""
 
 
 class _RehearsalHook(Hook):
-    """Ends a run after some iterations and a batch of its validation.
+    """Ends a run after some training iterations and one validation batch.
 
     It also waits for the device before MMEngine's timer reads the clock.
 
     Args:
-        iterations (int): Number of iterations to take.
-        begin (Callable[[Look | None], None]): Called before the first one,
-            with what the data are.
+        iterations (int): Number of training iterations.
+        begin (Callable[[Look | None], None]): Called before the first
+            iteration, with what :class:`LookHook` found in the data.
 
     Attributes:
-        validation (float | None): Seconds of a validation of the run.
+        validation (float | None): Estimated seconds of a whole validation;
+            None if no batch was validated.
 
     Raises:
-        _Enough: After them.
+        _Enough: After the iterations.
     """
 
     priority = 'VERY_HIGH'
@@ -73,7 +74,7 @@ class _RehearsalHook(Hook):
         self.validation: float | None = None
 
     def before_train_iter(self, runner: Runner, *_, **__) -> None:
-        """End the run if it has taken all iterations."""
+        """End the run if all iterations are done."""
         if runner.iter == 0:
             self.begin(_look_of(runner))
         if runner.iter == self.iterations:
@@ -81,14 +82,15 @@ class _RehearsalHook(Hook):
             raise _Enough
 
     def after_train_iter(self, *_, **__) -> None:
-        """Wait for what a GPU still computes."""
+        """Wait until the GPU has finished the iteration."""
         wait_for_device()
 
     def after_train(self, runner: Runner) -> None:
-        """Validate a batch, and compute the metrics of its images.
+        """Validate one batch, and compute the metrics of its images.
 
-        What they refuse would end the run after its first epoch. Loops of
-        frozen protocols, which embed a whole bank first, are left out.
+        An error in them would otherwise end the run after its first epoch.
+        Validations by frozen protocols are left out, because they would embed
+        a whole bank first.
         """
         loop = runner.val_loop
         if not isinstance(loop, ValLoop):
@@ -105,26 +107,28 @@ class _RehearsalHook(Hook):
 def dry_run(
     cfg: Config, begin: Callable[[Look | None], None] = lambda look: None
 ) -> dict[str, str]:
-    """Count the images of a config and take some steps. Nothing is kept.
+    """Count the images of a run and take a few steps. Nothing is kept.
 
-    A batch of its validation is evaluated, too.
+    One validation batch is evaluated, too.
 
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. Not
             changed.
         begin (Callable[[Look | None], None]): Called before the first step,
-            with what the data are, or None if ``look`` is None.
+            with what :class:`LookHook` found in the data, or with None if
+            ``look`` of the config is None.
 
     Returns:
-        dict[str, str]: What the run starts from, images, steps, peaks of the
-        learning rates, the time of the first step, of another one and of the
-        run, the memory of a GPU, the patches of each masking round, how often
-        the codebook is renewed, and the numbers that follow from images and
-        steps.
+        dict[str, str]: Facts by their titles: what the run starts from; the
+        numbers of images and steps; the peaks of the learning rates; likely
+        slips in the config; parameters without a gradient; the times of the
+        first step, of a later step, of the run and of a validation; the memory
+        of a GPU; the patches of each masking round; how often the codebook is
+        renewed; and the numbers that follow from images and steps.
 
     Raises:
-        Exception: Any error of building the run, of its first steps or of a
-            batch of its validation.
+        Exception: Any error of building the run, of its first steps or of the
+            validation batch.
     """
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
@@ -140,10 +144,10 @@ def dry_run(
         except _Enough:
             runner.call_hook('after_run')
         finally:
-            forget_name(runner)  # its folder is gone
+            forget_name(runner)  # its folder is removed
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
-    # A run of one step has no other.
+    # A run of one step has no later step.
     others = times[micro_batches:]
     seconds = micro_batches * median(others if len(others) else times)
     whole = first + (run.steps - 1) * seconds
@@ -189,13 +193,13 @@ def dry_run(
 
 
 def _look_of(runner: Runner) -> Look | None:
-    """Return what a run has found its data to be."""
+    """Return what the :class:`LookHook` of a run, if any, has found."""
     hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
     return hooks[0].look if hooks else None
 
 
 def _described(mask: Mask) -> str:
-    """Say how many patches a round sees and predicts."""
+    """Say how many patches the student sees and predicts in a round."""
     parts = mask.visible, mask.predicted
     seen, predicted = ({*part[0].tolist()} for part in parts)
     text = f'{len(seen)} patches seen, {len(predicted)} predicted'
@@ -204,22 +208,22 @@ def _described(mask: Mask) -> str:
 
 
 def _without_gradient(runner: Runner) -> dict[str, str]:
-    """Name the parameters that no step has changed, perhaps on purpose."""
-    # An optimiser gets a state of a parameter with its first gradient.
+    """List trainable parameters that no step has given a gradient."""
+    # An optimiser makes the state of a parameter at its first gradient.
     states = runner.optim_wrapper.optimizer.state
     still = [
         name
         for name, parameter in unwrap_model(runner.model).named_parameters()
         if parameter.requires_grad and parameter not in states
     ]
-    if not still or not states:  # SGD without momentum has none
+    if not still or not states:  # SGD without momentum has no states
         return {}
     return {'without a gradient': f'{len(still)} parameters, {listed(still)}'}
 
 
 def _keep_nothing(cfg: Config) -> None:
-    """Remove what writes files, and keep the validation from running."""
-    # The validation is built, so that its errors show, but never begins.
+    """Change a config: its run writes no files and does not validate."""
+    # The validation is built, to show errors in its config, but never begins.
     if cfg.get('val_cfg'):
         cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):
@@ -232,10 +236,11 @@ def _keep_nothing(cfg: Config) -> None:
 
 
 def _rates(groups: list[dict]) -> dict[str, str]:
-    """Return the peaks of the rates, of prototypes and of other groups."""
+    """Return the peak learning rates of the prototypes and of the rest."""
     rates: dict[str, set[float]] = {}
     for group in groups:
-        # A rate of 0 is that of parameters frozen by `custom_keys`.
+        # Only prototypes have a constant rate above 0. A rate of 0 belongs to
+        # parameters that `custom_keys` freezes.
         own = 'lr' in group.get('constant', ()) and group['lr']
         name = 'learning rate of prototypes' if own else 'learning rate'
         rates.setdefault(name, set()).add(group.get('initial_lr', group['lr']))

@@ -13,19 +13,19 @@ from .settings import settings_of
 def check_paths(cfg: Config, *stages: str) -> None:
     """Check that the checkpoint and the folders of a config exist.
 
-    MMEngine would look for them after it has joined the processes and built
-    the model. Data sets check what lies in their ``data_root``.
+    MMEngine would look for them only after it has joined the processes and
+    built the model. What is in ``data_root`` is checked by the data sets.
 
     Args:
         cfg (Config): The config.
-        *stages (str): The stages to run: 'train', 'val' or 'test'.
+        *stages (str): The stages to run, from 'train', 'val' and 'test'.
 
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: If a folder is none, such as a list of them or a file.
+        ValueError: If a ``data_root`` is a list or a file, not one folder.
     """
-    # MMEngine reads remote files, such as s3://...
+    # Remote files, such as s3://..., are not checked: MMEngine reads them.
     start = os.fspath(cfg.get('load_from') or '')
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
@@ -35,7 +35,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
         )
     missing: dict[str, list[str]] = {}
     for stage in stages:
-        # A loop with a bank takes the folder of all its sets.
+        # In a loop with a bank, data_root is the folder of all its data sets.
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
         several = any(name.endswith('_dataloader') for name in part)
         if not part.get('data_root'):
@@ -71,6 +71,6 @@ def check_paths(cfg: Config, *stages: str) -> None:
 
 
 def _place(path: str) -> str:
-    """Return a path, and for a relative one where it starts."""
+    """Return a path; add to a relative one the folder it starts from."""
     is_whole = os.path.isabs(os.path.expanduser(path))
     return path if is_whole else f'{path} (from {os.getcwd()})'

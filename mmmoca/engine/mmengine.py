@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An adapter to what MMEngine (0.10) has no public name for.
+"""An adapter to the private names of MMEngine (0.10).
 
-Methods of theirs that a class of ours overrides are there; all else is asked
-here alone.
+Private attributes of runners are used only here. Classes that override private
+methods of MMEngine do so in their own modules.
 """
 
 from collections.abc import Sequence
@@ -17,23 +17,24 @@ from torch.utils.data import DataLoader
 
 
 def checkpoint_any_input(model: nn.Module, names: Sequence[str]) -> None:
-    """Let modules recompute activations where their input has no gradient.
+    """Let modules recompute activations even if their input has no gradient.
 
-    MMEngine's ``activation_checkpointing`` takes PyTorch's older form, which
-    gives a layer behind frozen ones no gradients.
+    MMEngine's ``activation_checkpointing`` uses PyTorch's older (reentrant)
+    form, in which a layer after frozen layers gets no gradients.
 
     Args:
-        model (nn.Module): Without a wrapper, after MMEngine has changed it.
+        model (nn.Module): The model without wrappers, to which MMEngine has
+            already applied ``activation_checkpointing``.
         names (Sequence[str]): Names of the modules.
     """
     for name in names:
         module = model.get_submodule(name)
-        forward = module.forward.__wrapped__  # by MMEngine
+        forward = module.forward.__wrapped__  # MMEngine wrapped it
         module.forward = partial(checkpoint, forward, use_reentrant=False)
 
 
 def is_training(runner: Runner) -> bool:
-    """Return whether a runner trains, from its ``before_run`` on."""
+    """Return whether a runner trains. Call it in or after ``before_run``."""
     return isinstance(runner._train_loop, BaseLoop)
 
 
@@ -48,32 +49,32 @@ class _Uncopied:
 
 
 def hand_over(runner: Runner, dataset: BaseDataset) -> None:
-    """Let a run that has not begun read a training set that is built."""
-    # A copy would hold the list of millions of images twice.
+    """Give a training set that is built to a run that has not begun."""
+    # With a copy, the list of millions of images would be in memory twice.
     runner._train_dataloader['dataset'] = _Uncopied(dataset)
 
 
 def resumes(runner: Runner) -> bool:
-    """Return whether a run goes on from a checkpoint."""
+    """Return whether a run resumes from a checkpoint."""
     return runner._resume
 
 
 def stop_resuming(runner: Runner) -> None:
-    """Let a run begin anew, in ``before_run``.
+    """Let a run begin anew, not resume. Call this in ``before_run``.
 
-    MMEngine would go on from the file that ``last_checkpoint`` of the work
-    dir names, which may be in the folder that this one is a copy of.
+    MMEngine would resume from the file that ``last_checkpoint`` in the work
+    dir names. If the work dir is a copy, that file is in the original folder.
     """
     runner._resume = False
 
 
 def load_address(runner: Runner) -> str:
-    """Return the address that a run loads, or an empty text."""
+    """Return the address of the checkpoint that a run loads, or ''."""
     return runner._load_from or ''
 
 
 def set_load_address(runner: Runner, address: str | None) -> None:
-    """Let a run load something else, or nothing, in ``before_run``."""
+    """Change what a run loads; None for nothing. Call it in ``before_run``."""
     runner._load_from = address
 
 
@@ -83,14 +84,14 @@ def has_loaded(runner: Runner) -> bool:
 
 
 def micro_batches(wrapper: OptimWrapper) -> int:
-    """Count the iterations of an optimiser step."""
+    """Return the number of iterations in an optimiser step."""
     return wrapper._accumulative_counts
 
 
 def built_loops(runner: Runner) -> list[BaseLoop]:
-    """Return the loops that a run has built, and those within them.
+    """Return the loops that a run has built, and the loops within them.
 
-    Others are still configs.
+    Loops that are not built yet are still configs.
     """
     loops = [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
     parts = (x for loop in loops for x in vars(loop).values())
@@ -98,10 +99,10 @@ def built_loops(runner: Runner) -> list[BaseLoop]:
 
 
 def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
-    """Return the loaders of these loops by what they are for: 'val bank'."""
+    """Return the loaders of built loops by role, such as 'val bank'."""
     found = {}
     for role in ('train', 'val', 'test'):
-        loop = vars(runner).get(f'_{role}_loop')  # not yet, after an error
+        loop = vars(runner).get(f'_{role}_loop')  # None after an error
         if isinstance(loop, BaseLoop):
             for name, part in vars(loop).items():
                 if isinstance(part, DataLoader):
@@ -115,24 +116,27 @@ def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
 def stop_workers(runner: Runner) -> None:
     """End the processes of loaders whose workers are persistent.
 
-    Left alone, PyTorch (2.11) waits five seconds for each of them when a
-    program on a GPU ends: more than a minute for 16.
+    Otherwise PyTorch (2.11) waits five seconds for each of them when a program
+    on a GPU ends: more than a minute for 16.
 
     Args:
-        runner (Runner): Its loops hold the loaders. They can be used again.
+        runner (Runner): The runner with the loaders, which can be used again.
     """
     for loader in loaders_by_role(runner).values():
-        # PyTorch 2.11 calls it so.
+        # The private names are those of PyTorch 2.11.
         if (iterator := loader._iterator) is not None:
             iterator._shutdown_workers()
             loader._iterator = None
 
 
 def forget_name(runner: Runner) -> None:
-    """Let a next run have the name of this one, which may be half built.
+    """Remove what MMEngine keeps under the name of a run.
 
-    It may start in the same second, and would write by what MMEngine keeps
-    under the name.
+    A later run that starts in the same second gets the same name. It would
+    write with the logger and other objects of this run.
+
+    Args:
+        runner (Runner): The runner, which may be only partly built.
     """
     for part in ('logger', 'message_hub', 'visualizer'):
         if hasattr(runner, part):

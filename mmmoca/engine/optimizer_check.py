@@ -11,28 +11,30 @@ from mmmoca.checkpoints import CheckpointError
 
 from .resume_check import ADVICE
 
-# States with the shape of the parameter in any optimiser.
+# States that have the shape of the parameter in every optimiser.
 _MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
 
 
 def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
     """Compare the optimiser in a checkpoint with that of the run.
 
-    PyTorch's fused kernels assume dense states of the parameter's shape, and
-    take the file's flags.
+    PyTorch does not check a loaded state. Its fused kernels assume dense
+    tensors of the parameter's shape, and loading also restores the flags that
+    select these kernels.
 
     Args:
-        saved (dict): State of an optimiser wrapper. Settings that it lacks
-            are added in place: older versions of PyTorch have fewer.
-        wrapper (OptimWrapper): That of the run.
+        saved (dict): The state of the optimiser wrapper in the checkpoint.
+            Flags that it lacks are added in place: older versions of PyTorch
+            have fewer flags.
+        wrapper (OptimWrapper): The optimiser wrapper of the run.
 
     Returns:
-        list[str]: Warnings of numbers that the file overrides, and of states
-        that it lacks.
+        list[str]: Warnings of numbers in the config that the checkpoint
+        overrides, and of parameters for which it has no state.
 
     Raises:
-        CheckpointError: If the file is of another optimiser or of other
-            parameters, or has a state that does not fit them.
+        CheckpointError: If the checkpoint is of another optimiser or of other
+            parameters, or if a state does not fit its parameter.
     """
     try:
         return _check_groups(saved, wrapper.optimizer.param_groups)
@@ -81,7 +83,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
         f'{ADVICE}'
         for key, (before, now) in changed.items()
     ]
-    # SGD without momentum has none.
+    # SGD without momentum has no states.
     if without and any(own.get('momentum') != 0 for own in owns):
         warnings.append(
             f'the checkpoint has no state of the optimiser for {without} of '
@@ -91,7 +93,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
 
 
 def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
-    """List numbers of a group that differ from the config; refuse flags."""
+    """Return the numbers that differ; refuse settings of other types."""
     changed = {}
     for key in (group | own).keys() - {'params', 'param_names'}:
         if key in own and isinstance(own[key], bool | None):
@@ -100,7 +102,7 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         elif key not in own and isinstance(group[key], Real | None):
             continue  # some optimisers count steps in a group
         held = [s.get(key) for s in (group, own)]
-        # A schedule moves the number itself.
+        # A schedule changes the number itself, so compare the initial ones.
         pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
         if key == 'betas' and 'initial_momentum' in own:
             held = pair = [s.get(key, ())[1:] for s in (group, own)]
@@ -127,7 +129,7 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
 
 
 def _fits(name: str, value: object, parameter: Tensor) -> bool:
-    """Return whether a fused kernel can take it as a state of a parameter."""
+    """Return whether a value can be a state of a parameter."""
     if name == 'step':
         return isinstance(value, Real) or getattr(value, 'ndim', None) == 0
     if not isinstance(value, Tensor):

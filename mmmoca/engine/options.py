@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Full keys of a command line, read by what the config has in their place."""
+"""Reads full keys of a command line, and writes them into a config."""
 
 import os
 import re
@@ -11,17 +11,17 @@ from mmengine.config import Config, DictAction
 from mmmoca.config_parts import short_name
 from mmmoca.messages import listed
 
-# Last letters of keys that hold paths, also where the config has None.
+# Endings of keys that hold paths, even if the config has None there.
 _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
-# Texts that stand for numbers.
+# Texts that a config has instead of a number.
 _WORDS = 'auto', 'dynamic'
 
 
 def read_option(cfg: Config, key: str, text: str) -> Any:
-    """Read the value of a key.
+    """Convert the text of a command line to the value of a key.
 
-    MMEngine alone would make a list of a path with a comma, a number of a
-    folder named 2024, and remove blanks.
+    MMEngine alone would change a path with a comma into a list and a folder
+    named 2024 into a number, and it would remove blanks.
 
     Args:
         cfg (Config): The config that has the key, or not.
@@ -29,13 +29,14 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         text (str): The value, as it was written.
 
     Returns:
-        Any: The text itself where the config has a text, or nothing and the
-        key's name is that of a path, unless it is True or False; texts where
-        it has a list of them, or the file that lists them; else as MMEngine
-        reads it.
+        Any: This depends on what the config has at the key. If it has a text,
+        the value is the text itself. So it is if the config has nothing there
+        and the key's name is that of a path, unless the text is True or False.
+        If the config has a list of texts, the value is a list of texts, or the
+        name of a file that lists them. Otherwise it is what MMEngine reads.
 
     Raises:
-        ValueError: If MMEngine cannot read it.
+        ValueError: If MMEngine cannot read the text.
     """
     held = place(cfg, key)[1]
     texts = isinstance(held, (list, tuple)) and {*map(type, held)} == {str}
@@ -45,7 +46,7 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     is_text = isinstance(held, str) and held not in _WORDS
     is_switch = text in ('True', 'False')
     is_text |= held is None and is_path is not None and not is_switch
-    # The text None takes a setting away, unless a folder may have that name.
+    # The text None removes a value, except a path: a folder may be named so.
     if is_text and (text != 'None' or (is_path and held is not None)):
         return text
     bare = text.strip('\'" ')
@@ -63,19 +64,20 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         value = DictAction._parse_iterable(text)
     except (AssertionError, RecursionError) as error:
         raise ValueError(hint) from error
-    # MMCV's transforms take no list in the place of a tuple.
+    # MMCV's transforms do not accept a list instead of a tuple.
     changed = {type(held), type(value)} == {list, tuple}
     return type(held)(value) if changed else value
 
 
 def read_names(text: str) -> str | list[str]:
-    """Read names between commas, or keep the name of the file that has them.
+    """Split names at commas, unless the text is a file that lists names.
 
     Args:
-        text (str): A name may be a number, or have blanks.
+        text (str): The path of a file; or names, which may be numbers or
+            contain blanks.
 
     Returns:
-        str | list[str]: The file, or the names.
+        str | list[str]: The path, or the names.
     """
     inner = re.sub(r'^\s*[(\[](.*)[)\]]\s*$', r'\1', text).rstrip(', ')
     parts = [part.strip('\'" ') for part in inner.split(',')]
@@ -91,7 +93,7 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
             of a part may stand for its number in a list.
 
     Raises:
-        ValueError: If a key is one of a part that is None, or see
+        ValueError: If a key is inside a part that is None. See also
             :func:`place`.
     """
     for key in options:
@@ -105,7 +107,7 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
 
 
 def entries(part: Config | Mapping | Sequence) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of all that a config holds.
+    """Yield the dotted key and the value of everything in a config.
 
     Args:
         part (Config | Mapping | Sequence): A config, or a part of it.
@@ -118,23 +120,26 @@ def entries(part: Config | Mapping | Sequence) -> Iterator[tuple[str, Any]]:
 
 
 def keys_named(cfg: Config | Mapping, name: str) -> list[str]:
-    """Return the dotted keys of a config whose last part is a name."""
+    """Return the dotted keys of a config that end in a name."""
     return [key for key, _ in entries(cfg) if key.split('.')[-1] == name]
 
 
 def place(cfg: Config, key: str) -> tuple[str, Any]:
-    """Resolve the names of parts in a key, and find what the key holds.
+    """Replace types in a key by numbers, and find the value at the key.
+
+    In a key, the type of a part may stand for its number in a list.
 
     Args:
         cfg (Config): The config that has the key, or not.
         key (str): The dotted key.
 
     Returns:
-        tuple[str, Any]: Both; None is held where there is no such key.
+        tuple[str, Any]: The key with numbers, and the value at it. The value
+        is None if there is no such key.
 
     Raises:
-        ValueError: If a list has no part of a type, or several, or a number
-            stands where there is no list.
+        ValueError: If a list has no part of the type, or several; or if the
+            key has a number where the config has no list.
     """
     held, names = cfg, []
     for name in key.split('.'):
@@ -157,17 +162,17 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
 
 
 def find_part(parts: Sequence[dict], name: str) -> dict:
-    """Return the part of a list that has a type.
+    """Return the part of a list that has a given type.
 
     Args:
-        parts (Sequence[dict]): Configs of transforms, say.
+        parts (Sequence[dict]): Configs, such as those of transforms.
         name (str): The type, without its scope.
 
     Returns:
-        dict: The part itself.
+        dict: The part itself, not a copy.
 
     Raises:
-        ValueError: If there is none, or there are several.
+        ValueError: If no part has the type, or several have it.
     """
     return parts[_number(parts, name)]
 

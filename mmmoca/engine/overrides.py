@@ -27,10 +27,10 @@ from .written_values import written_values
 
 
 def override(cfg: Config, options: dict | Sequence[str]) -> None:
-    """Write settings, then full keys, which win over what settings write.
+    """Write settings, then full keys, which override what settings write.
 
-    Settings and keys of a file win over what it inherits, and options win over
-    all files.
+    Settings and keys in a file override those in the files that it inherits,
+    and options override all files.
 
     Args:
         cfg (Config): A config as it was read from a file. Changed in place.
@@ -44,11 +44,11 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
         key: cfg.pop(key) for key in kinds if is_setting(cfg.get(key))
     }
     given, whole = _read(cfg, options, kinds, files)
-    # What follows from settings may depend on full keys, too.
+    # Written before the settings as well, as their effects may depend on keys.
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
-        # Only settings of files give way to a file's own values.
+        # A file's own values override settings of files, but not of options.
         kept = _kept(cfg, inherited, given, whole, files) if inherited else {}
         write_settings(cfg, inherited | given)
         write_options(
@@ -92,8 +92,9 @@ def _kept(
 ) -> dict[str, Any]:
     """Return the values of files that settings must not change.
 
-    A file's own values win over settings of files that it inherits. A setting
-    that such a value replaces is dropped from ``inherited``.
+    A file's own values override the settings of files that it inherits. If
+    such a value replaces a setting altogether (see ``REPLACED_BY``), the
+    setting is removed from ``inherited``.
     """
     before, written = cfg.to_dict(), written_values(files)
     own = {
@@ -102,7 +103,7 @@ def _kept(
         if is_plain(value := _held(before, key))
     }
     nearest = _last_files(files, written)
-    # The files that each change of a value comes from, None for an option.
+    # Key -> the files whose settings change its value, None for an option.
     changes: dict[str, set] = defaultdict(set)
     for name, value in (inherited | given).items():
         file = None if name in given else nearest.get(name)
@@ -128,10 +129,10 @@ def _kept(
 def _last_files(
     files: list[ConfigFile], written: dict[str, dict[str, Any]]
 ) -> dict[str, ConfigFile]:
-    """Return the last file that sets each variable."""
+    """Return, for each variable, the last file that sets it."""
     found = {}
     for file in files:
-        # Without bases nothing tells which branches of its code were run.
+        # For a file without bases, it is not known which branches were run.
         run = {key.partition('.')[0] for key in written[file.name]}
         names = file.variables & run if file.bases else file.variables
         found |= dict.fromkeys(names, file)
@@ -147,7 +148,7 @@ def _held(cfg: Any, key: str) -> Any:
 
 
 def _roots(cfg: Config) -> dict[str, list[str]]:
-    """Return the folders of the parts of each data set."""
+    """Return the folders of the parts of each data set, by its loader."""
     found = {}
     for stage in ('train', 'val', 'test'):
         for name, loader in stage_loaders(cfg, stage).items():
@@ -161,7 +162,7 @@ def _roots(cfg: Config) -> dict[str, list[str]]:
 def _check_roots(
     before: dict[str, list[str]], after: dict[str, list[str]]
 ) -> None:
-    """Refuse a single folder where parts have several."""
+    """Refuse one folder for a data set whose parts had several."""
     for name, roots in before.items():
         if len(roots) > 1 and len(after[name]) == 1:
             raise ValueError(
@@ -182,10 +183,10 @@ def _check_key(
     if isinstance(value, dict | list):
         read = any(name in file.read for file in files)
         same = [k for k, v in entries(cfg) if '.' in k and v == value]
-        if name in RUN_KEYS:  # the model has its own
+        if name in RUN_KEYS:  # the model has its own one
             same = [f'model.{name}']
         elif not (read and same and value):
-            return  # of the user's own code
+            return  # for the user's own code
         raise ValueError(
             f'{key} changes nothing, as a run does not read {name}: '
             f'write {listed(same, 2)}'

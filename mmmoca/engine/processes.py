@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Starting the processes of a run, and sharing results."""
+"""Joins the processes of a run, and shares results between them."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,7 +8,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-# Variables of each process of those that were started together.
+# For each launcher, two environment variables that it sets in the processes it
+# starts: one that shows which launcher it is, and the number of processes.
 _TOGETHER = dict(
     pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
     slurm=('SLURM_STEP_ID', 'SLURM_STEP_NUM_TASKS'),
@@ -20,10 +21,11 @@ def check_launcher(launcher: str) -> None:
     """Refuse processes that would each do the whole run.
 
     Args:
-        launcher (str): What is said to have started them, or 'none'.
+        launcher (str): The launcher that the user names, or 'none'.
 
     Raises:
-        RuntimeError: If it is 'none', and there are several of them.
+        RuntimeError: If it is 'none' although a launcher has started several
+            processes.
     """
     for name, (place, number) in _TOGETHER.items():
         several = place in os.environ and os.environ.get(number, '1') != '1'
@@ -42,7 +44,7 @@ def started_processes(cfg: Mapping) -> int:
         cfg (Mapping): The config of a run.
 
     Returns:
-        int: 1 without a launcher.
+        int: The number of processes; 1 without a launcher.
     """
     number = _TOGETHER.get(cfg.get('launcher'), ('', ''))[1]
     return int(os.environ.get(number, 1))
@@ -52,8 +54,8 @@ def join_processes(cfg: Config) -> None:
     """Join the processes that the launcher of a config has started.
 
     Args:
-        cfg (Config): The config of a run. On processes without a GPU its
-            backend becomes gloo.
+        cfg (Config): The config of a run. Without GPUs, its
+            ``env_cfg.dist_cfg.backend`` is changed to 'gloo'.
 
     Raises:
         RuntimeError: If several processes on CPUs were not started by
@@ -82,19 +84,19 @@ def join_processes(cfg: Config) -> None:
 def on_main_process(function: Callable, *args) -> Any:
     """Call a function on the main process and share its outcome.
 
-    An error is raised on all processes. Otherwise the others would wait for
-    the main process forever.
+    All processes must call this. An error is raised on all of them. Otherwise
+    the other processes would wait for the main process forever.
 
     Args:
-        function (Callable): Reads files, for example, and changes no state of
-            the process. All processes must call this.
-        *args: Its arguments.
+        function (Callable): The function, which may read files, for example.
+            It must not change the state of the process.
+        *args: Arguments of the function.
 
     Returns:
-        Any: Its result, on every process.
+        Any: The result of the function, on every process.
 
     Raises:
-        Exception: Its error, on every process.
+        Exception: The error of the function, on every process.
     """
     from mmengine.dist import broadcast_object_list, is_main_process
 
@@ -119,7 +121,8 @@ def collective_timeout(cfg: Mapping) -> timedelta | None:
 
     Returns:
         timedelta | None: ``env_cfg.dist_cfg.timeout``, which is in seconds;
-        None for PyTorch's, 10 minutes on GPUs and 30 without.
+        None if it is not set. PyTorch then waits 10 minutes with GPUs, and 30
+        minutes without.
     """
     seconds = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout')
     return None if seconds is None else timedelta(seconds=seconds)

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Settings that follow from the images, the batch and the length of a run.
+"""Values that follow from the images, the batch and the length of a run.
 
-A config has 'auto' for them; docs/get_started/own_images.md states the rules.
+A config says 'auto' instead of such a value. The rules are stated in
+docs/get_started/own_images.md.
 """
 
 import math
@@ -31,7 +32,8 @@ NEW_WORDS = 'model.codebook.num_new_words'
 _CHECKPOINTS = 'epoch_{}.pth', 'iter_{}.pth'
 
 
-# How a rate follows the images of a step. The authors' is linear.
+# How the learning rate depends on the number of images per step. The authors
+# scale linearly.
 SCALINGS: dict[str, Callable[[float], float]] = {
     'linear': float,
     'sqrt': math.sqrt,
@@ -42,11 +44,11 @@ class RunSize(NamedTuple):
     """The numbers of a run that the rules use.
 
     Attributes:
-        images (int): N, of the training set.
-        batch (int): B, images of an optimiser step.
-        steps (int): S, optimiser steps.
-        missing (int): Images that the smallest step lacks, see
-            :func:`~mmmoca.engine.steps.fewest_images`.
+        images (int): N, number of images in the training set.
+        batch (int): B, number of images in an optimiser step.
+        steps (int): S, number of optimiser steps.
+        missing (int): Number of images by which the smallest step is below B,
+            see :func:`~mmmoca.engine.steps.fewest_images`.
     """
 
     images: int
@@ -56,34 +58,36 @@ class RunSize(NamedTuple):
 
 
 def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
-    """Apply the rules to a run.
+    """Compute the values that follow from the size of a run.
 
     Args:
-        run (RunSize): Images, batch and steps.
-        words (int, optional): K, if the config has a number.
+        run (RunSize): The images, the batch and the steps.
+        words (int, optional): K, if it is given. Defaults to None: K is
+            computed.
 
     Returns:
         dict[str, float]: Learning rate, momentum of the teacher, K and K_new,
-        by their keys of a config.
+        by their full keys.
     """
-    # From the paper's rate: docs/benchmarks/own_images.md.
+    # Scaled from the paper's rate, see docs/benchmarks/own_images.md.
     lr = float(f'{1.2e-3 * SCALINGS["sqrt"](run.batch / 2048):.3g}')
-    # 1 - momentum falls with the root of the steps, from .1 for the demo's
-    # 1400 steps to the paper's .01 for its 125 000.
+    # 1 - momentum is inversely proportional to the root of the steps: .1 for
+    # 1250 steps (the demo has 1400), and the paper's .01 for its 125 000.
     left = 0.1 * (1250 / run.steps) ** 0.5
     momentum = round(1 - min(0.1, max(0.004, left)), 4)
     warmup = max(1, 0.15 * run.steps)
     if words is None:
-        # K grows with the root of the images: 1024 for CIFAR-10's 50 000, 4096
-        # for the paper's 1.28 million. Fewer than 1024 learn less, even from
-        # few images: docs/benchmarks/own_images.md.
+        # K grows with the root of the number of images: 1024 for CIFAR-10's
+        # 50 000, 4096 for the paper's 1.28 million. Fewer than 1024 words give
+        # worse features, even for few images: docs/benchmarks/own_images.md.
         power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
-        # At most as many words as the images of the warm-up can renew.
+        # At most one word for each image of the warm-up, so that all words can
+        # be renewed in it.
         filled = math.floor(math.log2(run.batch * warmup))
         words = 2 ** max(6, min(12, max(10, power), filled))
-    # The paper uses 4. A short run needs more, so that no word of the initial
-    # noise outlives the warm-up. Each new word is of another image, and their
-    # number divides K.
+    # The paper has 4 new words. A short run needs more, so that the warm-up
+    # replaces all words of the initial noise. Each new word is from another
+    # image of the step, and K_new divides K.
     wanted = max(4, words / warmup)
     most = run.batch - run.missing
     fitting = [n for n in range(1, most + 1) if words % n == 0]
@@ -92,17 +96,18 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
 
 
 def resumed_words(cfg: Config) -> int | None:
-    """Return the number of words of the run that a config resumes.
+    """Return the number of words in the run that a config resumes.
 
-    More epochs would let ``num_words='auto'`` be another number.
+    Without it, ``num_words='auto'`` could become another number, for example
+    if the config now has more epochs.
 
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. All
             processes call this.
 
     Returns:
-        int | None: The number; None if no run is resumed, or the config has a
-        number itself.
+        int | None: The number; None if no run is resumed, or if the config
+        itself gives a number.
     """
     if not cfg.get('resume') or place(cfg, WORDS)[1] != 'auto':
         return None
@@ -118,7 +123,7 @@ def resumed_words(cfg: Config) -> int | None:
 
 
 def _newest(folder: str) -> Path | None:
-    """Return the newest checkpoint of a run, by epochs or by iterations."""
+    """Return the newest checkpoint of a run, named by epoch or iteration."""
     found = (newest_checkpoint(folder, name)[0] for name in _CHECKPOINTS)
     return next(filter(None, found), None)
 
@@ -136,10 +141,10 @@ def complete_recipe(
         words (int, optional): See :func:`resumed_words`.
 
     Returns:
-        dict[str, float]: The numbers written, by key.
+        dict[str, float]: The numbers written, by full key.
 
     Raises:
-        ValueError: If the images fill no batch.
+        ValueError: If the images do not fill one step.
     """
     keys = LR, MOMENTUM, WORDS, NEW_WORDS
     given = {key: place(cfg, key)[1] for key in keys}
@@ -159,16 +164,18 @@ def complete_recipe(
 def scale_lr(cfg: Config) -> dict[str, float]:
     """Scale the learning rate by the batch if ``auto_scale_lr`` is enabled.
 
-    MMEngine would scale all parameter groups, those with a rate of their own
-    too, and would leave out accumulated micro-batches. ``auto_scale_lr.rule``
-    is 'linear', as MMEngine's, or 'sqrt'.
+    MMEngine would scale all parameter groups, even those with a rate of their
+    own, and would ignore accumulated micro-batches. ``auto_scale_lr.rule``
+    is 'linear', which is MMEngine's rule and the default, or 'sqrt'.
 
     Args:
-        cfg (Config): The config, changed in place: its rate becomes that of
-            its own batch, which becomes the ``base_batch_size``.
+        cfg (Config): The config, changed in place: its rate is scaled from
+            ``base_batch_size`` to its own batch, and ``base_batch_size``
+            becomes this batch.
 
     Returns:
-        dict[str, float]: The rate written, by its key; empty if none was.
+        dict[str, float]: The new rate, by its key; empty if the rate is not
+        changed.
 
     Raises:
         ValueError: If the config does not say which batch its rate is for,
@@ -194,18 +201,18 @@ def scale_lr(cfg: Config) -> dict[str, float]:
 
 
 def count_micro_batches(cfg: Config) -> int:
-    """Count the iterations of an optimiser step."""
+    """Return the number of iterations in an optimiser step."""
     return cfg.optim_wrapper.get('accumulative_counts', 1)
 
 
 def global_batch_size(cfg: Config) -> int:
-    """Count the images of an optimiser step.
+    """Count the images in an optimiser step.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
 
     Returns:
-        int: Processes of its launcher x batch size x micro-batches.
+        int: Number of processes x batch size x number of micro-batches.
     """
     batch = cfg.train_dataloader.batch_size * started_processes(cfg)
     return batch * count_micro_batches(cfg)
@@ -218,8 +225,8 @@ def training_set(cfg: Config) -> BaseDataset:
         cfg (Config): A config with a ``train_dataloader``.
 
     Returns:
-        BaseDataset: The data set. :func:`run_size` counts it and the loader
-        of the run takes it, so that its images are listed only once.
+        BaseDataset: The data set. It can be counted and then given to
+        :func:`~.training.build_runner`, so that its images are listed once.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     with without_idle_warnings(), explained(cfg):
@@ -227,11 +234,12 @@ def training_set(cfg: Config) -> BaseDataset:
 
 
 def count_iterations(cfg: Config, images: int) -> int:
-    """Count the iterations of a run with a number of images."""
+    """Count the iterations of a run on a given number of images."""
     if (iterations := cfg.train_cfg.get('max_iters')) is not None:
         return iterations
     loader, processes = cfg.train_dataloader, started_processes(cfg)
-    # Other samplers round up, so that all processes have equally many.
+    # Without `drop_last`, samplers round up, so that all processes get equally
+    # many images.
     rounds_down = (loader.get('sampler') or {}).get('drop_last')
     share = images // processes if rounds_down else -(-images // processes)
     size = loader.batch_size
@@ -245,14 +253,14 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
-        images (int, optional): Number of images in its data set. Without it
-            the data set is built and counted.
+        images (int, optional): Number of images in its training set. By
+            default the data set is built and counted.
 
     Returns:
         RunSize: The numbers.
 
     Raises:
-        ValueError: If the run has no step.
+        ValueError: If the images do not fill one step.
     """
     images = len(training_set(cfg)) if images is None else images
     batch, micro = global_batch_size(cfg), count_micro_batches(cfg)

@@ -20,7 +20,7 @@ from .steps import unwrap_model
 
 # What to do instead of a resume.
 ADVICE = 'start from its weights by load_from=FILE with resume=False'
-# Keys of a loader that change how fast it is, not what it gives.
+# Keys of a loader that change how fast it is, but not the images it gives.
 _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
@@ -35,7 +35,7 @@ _TRAINS = re.compile(
     rf'\b(?!\.(optimizer|paramwise_cfg|{_SPEED})\b|\.(val|dynamic)_'
     r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
-# Settings that the numbers of validation depend on.
+# Settings that the metrics of validation depend on.
 _MEASURES = re.compile(
     r'(val_cfg|val_evaluator|(val_dataloader|views)\.dataset.*\bpipeline)\b'
     rf'(?!.*\bdataset\.(?!(dataset|pipeline)\b)|.*\.({_SPEED}|baselines|fp16'
@@ -44,7 +44,7 @@ _MEASURES = re.compile(
 
 
 def training_settings(cfg: Config) -> dict[str, str]:
-    """Return what training depends on in its config.
+    """Return the settings of a config that training depends on.
 
     Args:
         cfg (Config): The config of a run.
@@ -56,14 +56,15 @@ def training_settings(cfg: Config) -> dict[str, str]:
 
 
 def validation_digest(runner: Runner) -> str:
-    """Compute a digest of what the numbers of a validation depend on.
+    """Compute a digest of what the metrics of a validation depend on.
 
     Args:
         runner (Runner): A training run with a validation.
 
     Returns:
-        str: The SHA-256 of its settings, and of the number of its images and
-        the names of their classes. The images may be moved.
+        str: The SHA-256 of the validation's settings, the number of its images
+        and the names of their classes. It does not depend on where the images
+        are.
     """
     config = runner.cfg.to_dict()
     if (config.get('val_cfg') or {}).get('agreement') is not None:
@@ -103,9 +104,9 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
 
     Returns:
         list[str]: ``key=value, not value`` of each setting that differs, the
-        value of ``new`` first. None stands for one that is not there.
+        value of ``new`` first. None stands for a value that is missing.
     """
-    if not isinstance(old, dict):  # of an older version
+    if not isinstance(old, dict):  # an older version wrote none
         return []
     return [
         f'{key}={new.get(key)}, not {old.get(key)}'
@@ -117,10 +118,11 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
 def warn_of_changes(runner: Runner, old: object) -> None:
     """Warn of settings that differ from those of the checkpoint.
 
-    MMEngine restores its own schedules as a whole; ours follow the config.
+    MMEngine restores all of its own schedules from the checkpoint, whatever
+    the config says. The schedules of this package follow the config.
 
     Args:
-        runner (Runner): The run that goes on.
+        runner (Runner): The resumed run.
         old (object): See :func:`changed_settings`.
     """
     changes = changed_settings(old, training_settings(runner.cfg))
@@ -145,15 +147,17 @@ def warn_of_changes(runner: Runner, old: object) -> None:
 
 
 def paired_parts(runner: Runner) -> dict[str, str]:
-    """Return what MMEngine and PyTorch restore by position.
+    """Return facts about schedules and parameters that must stay the same.
+
+    MMEngine and PyTorch restore the states of both by their position.
 
     Args:
-        runner (Runner): A run.
+        runner (Runner): The runner of a training run.
 
     Returns:
-        dict[str, str]: ``schedules``, the kind of each and what it counts. If
-        there is one optimiser, also ``groups``, the SHA-256 of the names of
-        its parameters, group by group.
+        dict[str, str]: ``schedules``, the type of each schedule and whether it
+        counts epochs or iterations. If there is only one optimiser, also
+        ``groups``, the SHA-256 of its parameters' names, group by group.
     """
     kinds = [
         f'{type(part).__name__} by {"epoch" if part.by_epoch else "iteration"}'
@@ -173,12 +177,12 @@ def paired_parts(runner: Runner) -> dict[str, str]:
 
 
 def check_pairs(runner: Runner, meta: dict) -> None:
-    """Refuse states that would be paired with other parts.
+    """Refuse states that would go to other schedules or parameters.
 
     Args:
-        runner (Runner): The run that goes on.
-        meta (dict): That of the checkpoint, with :func:`paired_parts` unless
-            an older version has written it.
+        runner (Runner): The resumed run.
+        meta (dict): ``meta`` of the checkpoint. It contains
+            :func:`paired_parts` unless an older version has written it.
 
     Raises:
         ValueError: If schedules or groups of parameters differ.
@@ -205,7 +209,7 @@ def _schedules(runner: Runner) -> list[_ParamScheduler]:
 
 
 def _place_of_schedule(change: str) -> int | None:
-    """Return the number of a setting's schedule, or None if it has none."""
+    """Return the index of the schedule that a change concerns, if any."""
     found = re.match(r'param_scheduler(?:\.(\d+))?\.', change)
     return int(found[1] or 0) if found else None
 
@@ -213,14 +217,15 @@ def _place_of_schedule(change: str) -> int | None:
 def images_digest(dataset: Sized) -> str:
     """Compute a digest of a data set's images, labels and their order.
 
-    Names begin below ``data_root``, so that the images may be moved.
+    Names are relative to ``data_root``, so the digest does not depend on where
+    the images are.
 
     Args:
-        dataset (Sized): A data set, or a wrapper of some.
+        dataset (Sized): A data set, or a wrapper of several.
 
     Returns:
-        str: The type of the data sets, as the same images have other names
-        in shards; and the SHA-256 of all names and labels, in their order.
+        str: The types of the data sets, because the same images have other
+        names in shards; and the SHA-256 of all names and labels, in order.
     """
     digest, kinds = hashlib.sha256(), set()
     for part in members(dataset):
@@ -228,7 +233,7 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            # In shards the root stands behind a scheme.
+            # In shards, a scheme precedes the root.
             name = str(info.get('img_path')).replace(f'{root}/', '/', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))

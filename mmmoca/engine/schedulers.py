@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Schedules of learning rate and weight decay by optimiser step."""
+"""Schedules of learning rate and weight decay that count optimiser steps."""
 
 import math
 
@@ -15,27 +15,30 @@ class WarmupCosineLR(_ParamScheduler):
     """The learning rate of a whole run: linear warm-up from 0, then a cosine.
 
     The runner fills in the length of the run, so ``train_cfg.max_epochs``
-    (``max_iters``) is the only key that states it. The cosine reaches its end
-    after ``period`` times the run. The authors' code cuts it: period 1.25.
+    (``max_iters``) is the only key that states it. The cosine would reach its
+    end after ``period`` times this length. In the authors' code the run ends
+    earlier than the cosine: ``period`` is 1.25.
 
-    Lengths are in epochs or iterations, as in OpenMMLab's configs. By
-    iteration, the schedule advances with the optimiser, not with every
-    micro-batch. A parameter group whose ``constant`` key names the parameter
-    keeps its value. The prototype generators' rate is one.
+    Lengths are in epochs or iterations, as in OpenMMLab's configs. With
+    iterations, the schedule advances with the optimiser, not with every
+    micro-batch. The schedule does not change a value that the ``constant`` key
+    of a parameter group names, such as the prototype generators' rate.
 
     Args:
         optimizer (OptimWrapper): The optimiser.
         warmup (float): Length of the warm-up in epochs, or in iterations
             with ``by_epoch=False``. A number below 1 is a share of the run.
             Defaults to 0.
-        period (float): Length of the cosine's way down by the length of the
-            run. Defaults to 1.
+        period (float): When the cosine reaches its end, as a multiple of the
+            length of the run. Defaults to 1.
         eta_min_ratio (float): End of the cosine, as a share of the base
             value. Defaults to 0.
-        eta_min (float, optional): End of the cosine for all groups.
+        eta_min (float, optional): End of the cosine, the same value for all
+            groups. Overrides ``eta_min_ratio``.
         end (int): Length of the run. The runner fills it in.
-        by_epoch (bool): Defaults to True. With ``convert_to_iter_based=True``
-            lengths are in epochs and the rate changes in every step.
+        by_epoch (bool): Whether lengths are in epochs. Defaults to True. With
+            ``convert_to_iter_based=True`` the rate still changes in every
+            step.
         **kwargs: ``last_step`` and ``verbose`` of MMEngine's schedulers.
 
     Raises:
@@ -126,9 +129,10 @@ class WarmupCosineLR(_ParamScheduler):
 
 @PARAM_SCHEDULERS.register_module()
 class CosineWeightDecay(WarmupCosineLR):
-    """Weight decay along a cosine, from the optimiser's to ``eta_min``.
+    """Weight decay that follows a cosine from the base value to ``eta_min``.
 
-    Prototype generators and parameters without decay are left alone.
+    The weight decay of prototype generators and of parameters without decay
+    does not change.
     """
 
     PARAMETER = 'weight_decay'

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Checks that a segmentor's config fits its data sets.
 
-mmsegmentation is not imported here.
+This module does not import mmsegmentation.
 """
 
 import os
@@ -36,10 +36,13 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
 
     Args:
         cfg (Config): The config, of mmsegmentation's scope.
-        stages (Iterable[str]): 'train', 'val' or 'test', what is run.
+        stages (Iterable[str]): The stages to run, from 'train', 'val' and
+            'test'.
 
     Raises:
-        ValueError: Says what to write instead.
+        FileNotFoundError: See :func:`check_files`.
+        ValueError: If one of these conditions fails. The message says what to
+            write instead.
     """
     _check_frozen(cfg.model)
     zeros = {}
@@ -62,7 +65,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
 
 
 def _check_written(cfg: Config, stage: str, dataset: BaseDataset) -> None:
-    """Refuse predictions of several folders that would have one name."""
+    """Refuse predictions of which several would have the same file name."""
     evaluators = parts_of(cfg.get(f'{stage}_evaluator'))
     if stage == 'train' or not any(e.get('output_dir') for e in evaluators):
         return
@@ -84,10 +87,10 @@ def unread_sets(config: dict) -> list[BaseDataset]:
     """Build a data set of mmsegmentation without listing its files.
 
     Args:
-        config (dict): The data set, or a wrapper of several.
+        config (dict): Config of the data set, or of a wrapper of several.
 
     Returns:
-        list[BaseDataset]: The data set, or those in the wrapper.
+        list[BaseDataset]: The data set, or the data sets in the wrapper.
     """
     lazy = dict(config, _scope_='mmseg', lazy_init=True)
     return [*members(DATASETS.build(lazy))]
@@ -113,7 +116,7 @@ def _check_frozen(model: dict) -> None:
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:
-    """Refuse crops and windows that the ViT would pad."""
+    """Refuse crop and window sizes that are not multiples of the patch."""
     sizes = [
         transform.crop_size
         for transform in dataset.pipeline.transforms
@@ -167,10 +170,10 @@ def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
 
 
 def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
-    """Refuse parts that do not know of the data set's own ``ignore_index``.
+    """Refuse parts that do not ignore the ``ignore_index`` of the data set.
 
-    It only tells :func:`mask_facts` what may occur: mmsegmentation does not
-    read it.
+    mmsegmentation does not read this key of a data set, so the parts must
+    repeat it. The key tells :func:`mask_facts` which labels may occur.
     """
     if dataset.ignore_index == 255:
         return
@@ -186,7 +189,7 @@ def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
     wrong = []
     for name, key in keys.items():
         part = outer.get(name)
-        # It may be None, or a list.
+        # A part may be None, or a list.
         there = part and isinstance(part, dict)
         if there and part.get(key, 255) not in (None, dataset.ignore_index):
             wrong.append(f'{prefix}{name}.{key}')
@@ -205,7 +208,8 @@ def check_files(dataset: BaseDataset) -> None:
 
     Raises:
         FileNotFoundError: If the folder of the images is missing.
-        ValueError: Names the first files that are missing.
+        ValueError: If there are no images, or if files are missing. The
+            message names the first ones that are missing.
     """
     folder = dataset.data_prefix['img_path']
     listed_here = not dataset.ann_file and '://' not in folder

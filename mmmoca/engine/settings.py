@@ -18,16 +18,17 @@ from .templates import SETTINGS, Names
 
 
 def settings_of(cfg: Config) -> dict[str, Any]:
-    """Return the settings that a config has.
+    """Return the settings that a config accepts.
 
     Args:
-        cfg (Config): The config, whose ``settings`` may name a function.
+        cfg (Config): The config. Its ``settings``, if given, names a function
+            of :mod:`.templates`.
 
     Returns:
-        dict[str, Any]: Their types by name.
+        dict[str, Any]: The types of the settings by name.
 
     Raises:
-        ValueError: If there is no such function.
+        ValueError: If ``settings`` names no such function.
     """
     name = cfg.get('settings')
     if name is None:
@@ -46,15 +47,16 @@ def is_setting(value: Any) -> bool:
 
 
 def unwritten_settings(cfg: Config) -> list[str]:
-    """Return the settings that nobody has written into a config's keys.
+    """Return the settings that have not been written into a config's keys.
 
-    MMEngine alone takes them for variables.
+    They have no effect if MMEngine alone reads the config: to MMEngine they
+    are mere variables.
 
     Args:
-        cfg (Config): That of a run.
+        cfg (Config): The config of a run.
 
     Returns:
-        list[str]: ``key=value`` of each that the run does not follow.
+        list[str]: ``key=value`` of each setting that the run does not follow.
     """
     found = []
     for key in settings_of(cfg):
@@ -67,19 +69,19 @@ def unwritten_settings(cfg: Config) -> list[str]:
 
 
 def read_setting(key: str, kind: Any, text: str) -> Any:
-    """Read a setting of a command line, by its type.
+    """Convert a setting of a command line to its type.
 
     Args:
-        key (str): Its name, for the error.
-        kind (Any): Its type, see :func:`settings_of`.
-        text (str): As it was written.
+        key (str): Name of the setting, for the error.
+        kind (Any): Type of the setting, see :func:`settings_of`.
+        text (str): The value, as it was written.
 
     Returns:
         Any: A text if the type allows one; otherwise a truth value, a number
         or a size.
 
     Raises:
-        ValueError: If it is no number.
+        ValueError: If the type requires a number, and the text is not one.
     """
     kinds = {*get_args(kind)}
     if str in kinds:
@@ -105,8 +107,8 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
         values (Mapping[str, Any]): Values by the name of the setting.
 
     Raises:
-        ValueError: If a value makes no sense, or the config lacks a part that
-            a setting stands for.
+        ValueError: If a value makes no sense, or if the config lacks a part
+            that a setting changes.
     """
     kinds = settings_of(cfg)
     try:
@@ -121,7 +123,7 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
 
 
 def _checked(key: str, kind: Any, value: Any) -> Any:
-    """Read a value of a setting's type, or names from a file."""
+    """Check the type of a setting's value; read names from a file."""
     kinds = {*get_args(kind)}
     if isinstance(value, str) and {*get_args(Names)} <= kinds:
         is_path = ',' not in value and re.search(r'/|\.\w{3,5}$', value)
@@ -145,5 +147,5 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     if value is not None and kinds & {int, float} and not right:
         whole = ' whole' if number is Integral else ''
         raise ValueError(f'{key}={value!r} must be a{whole} number')
-    # Transforms refuse a probability of 1 that is no float.
+    # Transforms refuse an integer as a probability.
     return float(value) if float in kinds and right else value

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finds settings that are probably slips, but may be meant."""
+"""Finds values in a config that are probably slips, but may be intended."""
 
 import difflib
 import functools
@@ -26,15 +26,15 @@ from .settings import settings_of
 def likely_slips(cfg: Config) -> list[str]:
     """List what is probably a slip in the config of a training run.
 
-    These are a learning rate for another batch, the momentum of MMEngine's
-    averages in the place of the paper's, images that are made smaller than
-    the views need, or variables that nothing reads.
+    These are a learning rate for another batch, a momentum as MMEngine defines
+    it instead of the paper's, images that are made smaller than the views
+    need, and variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
 
     Returns:
-        list[str]: A sentence each.
+        list[str]: One sentence for each likely slip.
     """
     slips = (
         _rate_slip(cfg),
@@ -91,7 +91,7 @@ def _size_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Say which variable a file changes while a key keeps its base's value."""
+    """Say which changed variable of a file leaves its base's key as it was."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]
@@ -113,14 +113,16 @@ def _lost_change(
 def unread_variables(cfg: Config) -> str | None:
     """Say which variables of a config file nothing reads.
 
-    A file that inherits others cannot change what they have computed from a
-    variable of the same name, such as ``data_root`` or ``train_pipeline``.
+    If a file assigns an inherited variable again, such as ``data_root`` or
+    ``train_pipeline``, the keys that its bases have computed from this
+    variable do not change.
 
     Args:
         cfg (Config): A config.
 
     Returns:
-        str: A sentence; None if all are read, or nothing is inherited.
+        str: A sentence; None if all variables are read, or if the config
+        inherits no other file.
     """
     files = config_files(cfg)
     known = {'custom_imports', *run_keys(cfg), *settings_of(cfg)}
@@ -135,7 +137,7 @@ def unread_variables(cfg: Config) -> str | None:
         read |= {'tta_model', 'tta_pipeline'}
         unread = sorted(file.variables - read)
         if file is not files[-1]:
-            # Skip parts, which only some inheriting files use.
+            # Skip dicts and lists of a base, which only some files use.
             parts = (dict, list, tuple)
             unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
         if len(file.inherited) > 1 and unread:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Facts of a run and its optimiser steps, for hooks."""
+"""Facts about a run and its optimiser steps, for hooks."""
 
 import os
 from pathlib import Path
@@ -14,17 +14,17 @@ from .mmengine import micro_batches
 
 
 class DivergedError(RuntimeError):
-    """Numbers of a run are not finite; another learning rate may do.
+    """Numbers of a run are not finite. Another learning rate may help.
 
     Attributes:
-        exit_status (int): Status of a program that it ends.
+        exit_status (int): Exit status of a program that this error ends.
     """
 
     exit_status = os.EX_DATAERR
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """Return the model without wrappers, as for several processes or TTA."""
+    """Return the model without wrappers, such as those of DDP or TTA."""
     while is_model_wrapper(model) or isinstance(model, BaseTTAModel):
         model = model.module
     return model
@@ -37,17 +37,22 @@ def fewest_images(
     micro_batches: int,
     keeps_rest: bool,
 ) -> int:
-    """Count the images of a run's smallest optimiser step.
+    """Count the images in a run's smallest optimiser step.
 
-    The last step may have fewer micro-batches, and any step may take the last
-    batch of an epoch, which is not full, once an epoch.
+    The last step of the run may have fewer micro-batches. Any step may contain
+    the last batch of an epoch, which may not be full.
 
     Args:
-        images (int): Number of images of the training set.
-        batch (int): Images of an iteration, of all processes.
-        iterations (int): Number of iterations of the run.
-        micro_batches (int): Iterations of a step.
-        keeps_rest (bool): Whether the last batch of an epoch is kept.
+        images (int): Number of images in the training set.
+        batch (int): Number of images in an iteration, on all processes
+            together.
+        iterations (int): Number of iterations in the run.
+        micro_batches (int): Number of iterations in a step.
+        keeps_rest (bool): Whether the last batch of an epoch is used even if
+            it is not full.
+
+    Returns:
+        int: A lower bound of the number of images in any step.
     """
     count = iterations % micro_batches or micro_batches
     fewest = count * batch
@@ -58,7 +63,7 @@ def fewest_images(
 
 
 def log_interval(runner: Runner) -> int:
-    """Return the steps between log lines of the most frequent logger."""
+    """Return the shortest interval of log lines, in iterations."""
     return min(
         (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
         default=100,
@@ -66,7 +71,7 @@ def log_interval(runner: Runner) -> int:
 
 
 def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
-    """Return whether a line of the log follows an iteration.
+    """Return whether a log line is written after an iteration.
 
     Args:
         hook (Hook): The hook that asks.
@@ -92,12 +97,12 @@ def skipped(runner: Runner) -> Tensor | None:
         runner (Runner): The runner of the training run.
 
     Returns:
-        Tensor | None: 1 if it did, else 0, (), on the device, so that the
-        host need not wait. None if the loss is not scaled.
+        Tensor | None: A scalar, (): 1 if it did, otherwise 0. It stays on the
+        device, so that the host need not wait. None if the loss is not scaled.
 
     Raises:
-        TypeError: If the optimiser wrapper scales the loss and has no
-            ``skipped``.
+        TypeError: If the optimiser wrapper scales the loss but has no
+            attribute ``skipped``.
     """
     wrapper = runner.optim_wrapper
     scaler = getattr(wrapper, 'loss_scaler', None)
@@ -112,9 +117,9 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def advice_to_go_on(runner: Runner) -> str:
-    """Return what to do after numbers that are not finite, for an error."""
+    """Say, for an error, from where to continue a run that diverged."""
     last = find_latest_checkpoint(runner.work_dir)
-    # That of a copied work dir names a file of the original.
+    # In a copied work dir, `last_checkpoint` names a file of the original.
     own = last and os.path.samefile(Path(last).parent, runner.work_dir)
     return f'Resume from {last}' if own else 'Start again'
 
@@ -128,14 +133,14 @@ def mix_seed(*numbers: int) -> int:
         *numbers (int): Seed of the run, rank, iteration and so on.
 
     Returns:
-        int: The same for the same numbers, in [0, 2**63).
+        int: The seed, in [0, 2**63). It depends only on the numbers.
     """
-    # NumPy pads with zeros: without the length (s, n) equals (s, n, 0).
+    # NumPy pads with zeros: without the length, (s, n) equals (s, n, 0).
     entropy = len(numbers), *numbers
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return int(state[0]) >> 1
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
-    """Count the optimiser steps of iterations, an unfinished one too."""
+    """Count the optimiser steps in iterations, with an unfinished one."""
     return -(-iterations // micro_batches(runner.optim_wrapper))

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Short settings of the templates, one function for each kind of template.
 
-A config names its function: ``settings = 'own_images'``. The arguments of the
-function are settings on a command line, at the top of a file that inherits the
-config, and in :func:`mmmoca.pretrain`. Each writes the keys that it stands for
-and what follows from it. A setting that is not given changes nothing.
+A config names its function, such as ``settings = 'own_images'``. The arguments
+of the function are the settings: on a command line, at the top of a file that
+inherits the config, and in :func:`mmmoca.pretrain`. Each setting writes the
+keys that it stands for and those that follow from it. A setting that is not
+given changes nothing.
 """
 
 import math
@@ -27,11 +28,11 @@ from mmmoca.messages import listed
 
 from .options import find_part
 
-# Pixels: both sides, or height and width.
+# A size in pixels: one number for both sides, or two numbers.
 Size = int | tuple[int, int]
-# The names of classes, or the file that lists them.
+# The names of classes, or the path of a file that lists them.
 Names = str | Sequence[str]
-# A name or the sizes of a ViT, as mmpretrain's ``arch``.
+# The name or the sizes of a ViT, as in ``arch`` of mmpretrain.
 Arch = str | dict
 
 
@@ -53,7 +54,7 @@ def own_images(
 
     Args:
         cfg (Config): Changed in place.
-        data_root (str, optional): The images.
+        data_root (str, optional): Folder of the images.
         knn_root (str, optional): Labelled images, in ``train/<class>/`` and
             ``val/<class>/``, for k-NN.
         epochs (int, optional): Passes over the images.
@@ -63,9 +64,9 @@ def own_images(
             central crop follow from it.
         jitter (float, optional): Probability that the colours of a view
             change.
-        grey (float, optional): Probability that it becomes grey.
-        blur (float, optional): Probability that it is blurred.
-        flip (float, optional): Probability that it is flipped.
+        grey (float, optional): Probability that a view becomes grey.
+        blur (float, optional): Probability that a view is blurred.
+        flip (float, optional): Probability that a view is flipped.
         solarize (float, optional): Probability that the second view is
             solarised.
     """
@@ -111,13 +112,16 @@ def own_classes(
 
     Args:
         cfg (Config): Changed in place.
-        data_root (str, optional): The images, in ``train/<class>/`` and
-            ``val/<class>/``. The number of classes follows.
+        data_root (str, optional): Folder of the images, which are in
+            ``train/<class>/`` and ``val/<class>/``. The number of classes
+            follows from it.
         classes (Names, optional): Names of the classes, for images in shards
-            or on a server. Folders on this machine give the names.
-        img_size (int, optional): In pixels.
+            or on a server. For folders of images on this machine, leave it
+            out: the folders give the names.
+        img_size (int, optional): Side of the images, in pixels.
         epochs (int, optional): Passes over the training images.
-        steps (int, optional): Instead of epochs, for a loop that counts them.
+        steps (int, optional): Training steps, instead of epochs, for a loop
+            that counts steps.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
     """
@@ -160,17 +164,20 @@ def own_masks(
     Args:
         cfg (Config): Changed in place.
         data_root (str, optional): Folder of ``images`` and ``masks``.
-        classes (Names, optional): In the order of their indices.
-        crop_size (Size, optional): Multiples of the patch, in pixels.
+        classes (Names, optional): Names of the classes, in the order of their
+            indices in the masks.
+        crop_size (Size, optional): Height and width of crops, in pixels:
+            multiples of the patch.
         scale (Size, optional): What images are resized to first: limits of the
             longer and the shorter side, or one number for both.
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
-        img_suffix (str, optional): How images' names end, such as '.png'.
-        seg_map_suffix (str, optional): How masks' names end.
-        reduce_zero_label (bool, optional): Whether indices count from 1, and
-            0 is ignored.
+        img_suffix (str, optional): Ending of the images' names, such as
+            '.png'.
+        seg_map_suffix (str, optional): Ending of the masks' names.
+        reduce_zero_label (bool, optional): Whether the masks number the
+            classes from 1, and 0 is ignored.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
     masks = dict(
@@ -217,9 +224,10 @@ def masks_in_context(
     Args:
         cfg (Config): Changed in place.
         data_root (str, optional): Folder of ``images`` and ``masks``.
-        classes (Names, optional): In the order of their indices.
-        img_size (Size, optional): Multiples of the patch, in pixels.
-        bank_size (int, optional): Labelled patches that are kept.
+        classes (Names, optional): See :func:`own_masks`.
+        img_size (Size, optional): Height and width of the images, in pixels:
+            multiples of the patch.
+        bank_size (int, optional): Number of labelled patches in the bank.
         arch (Arch, optional): Architecture of the backbone.
         img_suffix (str, optional): See :func:`own_masks`.
         seg_map_suffix (str, optional): See :func:`own_masks`.
@@ -235,7 +243,7 @@ def masks_in_context(
     if img_size is not None:
         size = _pair(img_size)
         cfg.model.backbone.img_size = size
-        _write_scale(sets, size[::-1])  # width and height, unlike a crop
+        _write_scale(sets, size[::-1])  # unlike a crop, width first
         for part in sets:
             for step in part.pipeline:
                 if short_name(step) == 'RandomCrop':
@@ -261,7 +269,8 @@ def own_boxes(
         cfg (Config): Changed in place.
         data_root (str, optional): Folder of ``annotations``, ``train`` and
             ``val``.
-        classes (Names, optional): Categories of the file, in its order.
+        classes (Names, optional): Names of the categories, in the order of
+            the annotation file.
         img_size (Size, optional): Limits of the longer and the shorter
             side, in pixels, or one number for both.
         epochs (int, optional): Passes over the training images.
@@ -300,12 +309,12 @@ SETTINGS: dict[str, Callable] = {
 }
 
 
-# Keys that replace a setting of an inherited file.
+# Setting -> key. A file that writes the key drops the setting it inherits.
 REPLACED_BY = dict(epochs='train_cfg.max_iters', steps='train_cfg.max_epochs')
 
 
 def _write(part: ConfigDict | None, **values: Any) -> None:
-    """Write the values that are given."""
+    """Write the values that are not None."""
     given = {key: value for key, value in values.items() if value is not None}
     if given and part is None:
         raise TypeError('the config lacks what it sets: does it train?')
@@ -319,7 +328,7 @@ def _write_length(
     batch_size: int | None,
     steps: int | None = None,
 ) -> None:
-    """Write the length of training; a batch size, also of a test alone."""
+    """Write the length of training, and the batch size of training or test."""
     loop = cfg.get('train_cfg')
     by_steps = 'max_iters' in (loop or {})
     if epochs is not None and (by_steps or steps is not None):
@@ -335,7 +344,7 @@ def _write_length(
 
 
 def _views(cfg: Config) -> list[list[list[ConfigDict]]]:
-    """Return the transforms of both views of each set of pretraining."""
+    """Return the transforms of both views, for each training set."""
     return [
         find_part(part.pipeline, 'MultiView').transforms
         for part in _sets(cfg, 'train')
@@ -368,7 +377,7 @@ def _write_views(cfg: Config, img_size: int) -> None:
             if step.get('reduce_to') is not None:
                 views = find_part(part.pipeline, 'MultiView').transforms
                 crops = [find_part(v, 'RandomResizedCrop') for v in views]
-                # The smallest crop is no smaller than a view.
+                # Then the smallest crop is at least as large as a view.
                 step.reduce_to = math.ceil(
                     img_size / min(map(smallest_crop, crops))
                 )
@@ -381,7 +390,7 @@ def _write_views(cfg: Config, img_size: int) -> None:
 def _write_size(
     cfg: Config, sets: Sequence[ConfigDict], img_size: int
 ) -> None:
-    """Write the size of images; refuse what is no multiple of the patch."""
+    """Write the size of images, which must be a multiple of the patch."""
     patch = cfg.model.backbone.get('patch_size', 16)
     if any(img_size % side for side in to_2tuple(patch)):
         raise ValueError(
@@ -393,7 +402,7 @@ def _write_size(
 
 
 def _count_epochs(cfg: Config) -> None:
-    """Let a run that counts steps count epochs."""
+    """Change a loop that counts steps into one that counts epochs."""
     cfg.train_cfg = ConfigDict(type='EpochBasedTrainLoop', val_interval=1)
     cfg.train_dataloader.sampler.infinite = False
     cfg.param_scheduler.update(by_epoch=True, convert_to_iter_based=True)
@@ -437,9 +446,10 @@ def _write_arch(cfg: Config, arch: Arch) -> dict[str, int]:
 
 
 def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
-    """Return layers, from 0, at the same relative depths of another ViT.
+    """Return layers at the same relative depths in a ViT of another depth.
 
-    They are distinct if there are as many layers.
+    Layers are counted from 0. The returned layers are distinct if the ViT has
+    enough layers.
     """
     found: list[int] = []
     for number, layer in enumerate(layers):
@@ -451,13 +461,13 @@ def _at_shares(layers: Sequence[int], last: int, depth: int) -> list[int]:
 
 
 def _write_channels(part: ConfigDict, width: int) -> None:
-    """Write the input width of a part, for each level if it reads several."""
+    """Write the input width of a part, for all levels if it has several."""
     several = isinstance(part.in_channels, (list, tuple))
     part.in_channels = [width] * len(part.in_channels) if several else width
 
 
 def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
-    """Make a pipeline give squares of ``size`` pixels."""
+    """Make a pipeline give images of ``size`` x ``size`` pixels."""
     steps = {short_name(step): step for step in pipeline}
     crop = steps.get('CenterCrop', {}).get('crop_size', 224)
     for name, step in steps.items():
@@ -466,19 +476,19 @@ def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
         elif name == 'CenterCrop':
             step.crop_size = size
         elif name in ('ResizeEdge', 'ResizeBands'):
-            # The same share of the image: 256 for 224 is ImageNet's.
+            # Keep the ratio to the crop, such as ImageNet's 256 to 224.
             step.scale = step.scale * size // to_2tuple(crop)[0]
 
 
 def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
-    """Yield the configs of the data sets of stages and of their loops."""
+    """Yield the configs of all data sets that stages read."""
     for stage in stages:
         for loader in stage_loaders(cfg, stage).values():
             yield from member_configs(loader.dataset)
 
 
 def _pair(size: Size) -> tuple[int, int]:
-    """Return two sides, in the order given."""
+    """Return two sides, in the given order."""
     return tuple(map(index, to_2tuple(size)))
 
 
@@ -492,7 +502,8 @@ def _count(
 
     is_there = os.path.isdir(folder)
     found = visible_folders(folder) if is_there else []
-    # Lists of images, shards and names of one's own have other orders.
+    # With shards, a list of images or names of classes in the config, the
+    # folders do not determine the classes.
     metainfo = dataset.get('metainfo') or {}
     others = dataset.get('ann_file') or metainfo.get('classes')
     by_folder = str(dataset.type).endswith('ImageFolder') and not others

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A training run from its config to its end, for ``tools`` and for Python."""
+"""Runs a training from its config to its end, for ``tools`` and for Python."""
 
 import logging
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ from .slips import likely_slips
 
 
 def run(cfg: Config, progress: bool = False) -> Runner:
-    """Train a model; no other run may write to its folder meanwhile.
+    """Train a model. Meanwhile no other run may write to its work dir.
 
     Args:
         cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned.
@@ -48,14 +48,15 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     numbers = complete_recipe(cfg, len(dataset), resumed_words(cfg))
     numbers |= scale_lr(cfg)
     with ExitStack() as stack:
-        # Lock before building the runner, which writes to its folder: the
-        # log of a run that starts in the same second has the same name.
+        # Lock before building the runner, which writes its log to the work
+        # dir: the log of a run that starts in the same second has the same
+        # name.
         on_main_process(_lock, cfg.work_dir, stack)
         runner = build_runner(cfg, dataset)
         if progress:
             _show_progress(runner)
         _log_recipe(runner, cfg, numbers)
-        # MMEngine does not call hooks after an exception.
+        # MMEngine does not call `after_run` after an exception.
         for hook in runner.hooks:
             if isinstance(
                 hook, AtomicCheckpointHook | PreemptionHook | ProgressHook
@@ -69,11 +70,11 @@ def run(cfg: Config, progress: bool = False) -> Runner:
 
 
 def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
-    """Build the runner, on processes without a GPU too.
+    """Build the runner, also for processes without a GPU.
 
     Args:
         cfg (Config): The config.
-        dataset (BaseDataset, optional): Its training set, if that is built.
+        dataset (BaseDataset, optional): Its training set, if already built.
 
     Returns:
         Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
@@ -105,7 +106,7 @@ def _show_progress(runner: Runner) -> None:
 def _log_recipe(
     runner: Runner, cfg: Config, numbers: dict[str, float]
 ) -> None:
-    """Log the numbers that were written; warn of what may be a slip."""
+    """Log the numbers that were written; warn of likely slips."""
     if numbers:
         text = ', '.join(f'{key}={n:g}' for key, n in numbers.items())
         runner.logger.info(f'from images and steps: {text}')

@@ -8,15 +8,16 @@ def augment_test(cfg: Config) -> None:
     """Let a test average over augmented copies of each image.
 
     Args:
-        cfg (Config): Its ``tta_pipeline`` and ``tta_model`` say how. What a
-            classifier lacks of them is as in mmpretrain's tool.
+        cfg (Config): Changed in place. Its ``tta_pipeline`` and ``tta_model``
+            say how. For a classifier they default to those of mmpretrain's
+            tool: the image and its mirror image.
 
     Raises:
-        ValueError: If the config has none.
+        ValueError: If one of the two is missing.
     """
     datasets = [*member_configs(cfg.test_dataloader.dataset)]
     classifies = short_name(cfg.model) == 'ImageClassifier'
-    usual_loop = 'type' not in cfg.test_cfg  # no frozen protocol
+    usual_loop = 'type' not in cfg.test_cfg  # not a frozen protocol
     if classifies and usual_loop:
         *steps, pack = datasets[0].pipeline
         flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]

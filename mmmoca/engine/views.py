@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The images of a validation without labels."""
+"""Configures the data loader of a validation without labels."""
 
 import copy
 
 from mmmoca.config_parts import member_configs
 
-# Keys of a loader that a validation does not take.
+# Keys of the training loader that the validation loader does not copy.
 _OF_TRAINING = (
     'batch_sampler',
     'drop_last',
@@ -15,14 +15,16 @@ _OF_TRAINING = (
 
 
 def views_loader(training: dict, num_images: int | None = None) -> dict:
-    """Configure a loader of some training images, in the views of training.
+    """Configure a loader of views of some training images.
 
     Args:
         training (dict): ``train_dataloader`` of a config.
-        num_images (int, optional): Images, evenly spaced. Defaults to 500.
+        num_images (int, optional): Number of images, which are evenly spaced
+            in the training set. Defaults to 500.
 
     Returns:
-        dict: The config. Each pass over it gives the same views.
+        dict: The config. The views are transformed as in training, but are
+        the same in each pass over the loader.
     """
     loader = {
         key: copy.deepcopy(value)

@@ -19,11 +19,12 @@ _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     """Return the values that each file writes itself.
 
-    A file writes the values that differ from those of its bases, however its
-    code computes them, and those that its text alone determines.
+    These are the values that differ from those of its bases, whatever code
+    computes them, and the values that its text alone determines.
 
     Args:
-        files (Sequence[ConfigFile]): All of a config.
+        files (Sequence[ConfigFile]): All files of a config, each after its
+            bases.
 
     Returns:
         dict[str, dict[str, Any]]: The values by the file's name and the
@@ -45,7 +46,7 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            # A base's data set is the same one with and without a wrapper.
+            # Put into a wrapper, the data set of a base is still the same one.
             twins: dict[str, list[str]] = defaultdict(list)
             for key in known:
                 twins[_bare(key)].append(key)
@@ -65,14 +66,15 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
 def _values(
     part: Mapping, start: str = '', in_list: bool = False
 ) -> Iterator[tuple[str, Any, bool]]:
-    """Yield each value's dotted key, the value, and whether a list has it.
+    """Yield each value's dotted key, the value, and if it is inside a list.
 
-    A dict in a list is named by its type, and left out if the type occurs
-    twice. In ``datasets`` and in lists of other things the index is the name.
+    In a key, a dict in a list is named by its type. It is left out if the type
+    occurs twice. In ``datasets``, and in lists that contain anything but
+    dicts, the name is the index.
     """
     for name, value in part.items():
         key = f'{start}{name}'
-        if name == '_scope_':  # MMEngine's, for a base of a package
+        if name == '_scope_':  # MMEngine adds it to bases of packages
             continue
         if isinstance(value, Mapping):
             yield from _values(value, f'{key}.', in_list)
@@ -97,7 +99,7 @@ def _bare(key: str) -> str:
 def _literals(
     assigned: Sequence[tuple[str, ast.expr]],
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the values that assignments write, without those of bases."""
+    """Yield the keys and values that assignments alone determine."""
     known: dict[str, Any] = {'__builtins__': _BUILTINS}
     for key, expression in assigned:
         before, name = known.copy(), key.partition('.')[0]
@@ -105,7 +107,8 @@ def _literals(
         parts = {key: expression} | dict(_leaves(key, expression))
         for end, part in parts.items():
             code = ast.fix_missing_locations(ast.Expression(part))
-            # Functions, and what bases hold, are not known here.
+            # Values of bases and most functions are not known here: leave out
+            # an expression that needs them.
             with suppress(Exception):
                 value = eval(compile(code, '', 'eval'), before)
                 for path, leaf, in_list in _values({end: value}):
@@ -116,7 +119,7 @@ def _literals(
 
 
 def _leaves(key: str, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the parts of an expression that writes a dict, by their keys."""
+    """Yield the keys and expressions in an expression that makes a dict."""
     if isinstance(value, ast.Call) and dotted(value.func) == 'dict':
         for keyword in value.keywords:
             if keyword.arg is not None:

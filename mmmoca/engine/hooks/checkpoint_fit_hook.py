@@ -46,38 +46,43 @@ class CheckpointFitHook(Hook):
     ``load_from`` (``tools/test.py CONFIG ANY.pth``) may be a pretraining run
     of this package, the authors' file, or one of DINO, iBOT, MAE, MSN,
     MoCo-v3, DeiT or timm. Its encoder, the teacher if there are two, becomes
-    the ``backbone`` of a model whose backbone is mmpretrain's ViT.
-    ``mmmoca-student://FILE`` takes the student. A checkpoint of the same
-    model, or one that shares a neck or a head with it, is loaded unchanged,
-    and so is a resumed run. Weights to start pretraining from
+    the ``backbone`` of a model whose backbone is mmpretrain's ViT. With
+    ``mmmoca-student://FILE`` it is the student. A checkpoint of the same
+    model, or one that shares a neck or a head with it, is loaded unchanged;
+    so is the checkpoint of a resumed run. Weights to start pretraining from
     (``mmmoca-start://``) are fitted to the model.
 
     MMEngine loads the names that match and only logs the others, so that a
     checkpoint of another layout would leave the model untrained. For every
-    model of mmpretrain, mmseg or mmdet these are errors here:
+    model of mmpretrain, mmseg or mmdet this hook raises an error for:
 
-    - ``load_from`` or a ``Pretrained`` init that matches no name, or has
-      other shapes (position embeddings are resized);
-    - a test of a part without weights from the file, such as a head;
-    - a frozen or tested ViT that lacks weights, such as those of the final
-      norm, or that has no LayerScale although the file has it;
-    - a resumed file whose weights or optimiser do not match. (The run keeps
-      the numbers of the file, such as the learning rate. A warning says so if
-      the config has others.)
+    - a checkpoint of ``load_from`` or of a ``Pretrained`` init that has no
+      name in common with the model, or has tensors of other shapes (position
+      embeddings are resized);
+    - a test of a model with a part, such as a head, whose weights are not in
+      the file;
+    - a frozen or tested ViT some of whose weights, such as those of the final
+      norm, are not in the file;
+    - a ViT without LayerScale if the file has LayerScale;
+    - a resumed file whose weights or optimiser do not match. (Numbers of the
+      optimiser, such as the learning rate, may differ: the run uses those of
+      the file, and a warning says so.)
 
     Args:
-        needs_checkpoint (bool): Whether to refuse a run that starts
+        needs_checkpoint (bool): Whether to refuse a training run that starts
             from random weights. Defaults to False.
 
     Attributes:
         filled (list[str]): Lines about what was loaded, and what does not fit.
 
     Raises:
-        CheckpointError: If a checkpoint does not fit. Names examples.
-        ValueError: If there is no checkpoint.
+        CheckpointError: If a checkpoint does not fit. The message gives
+            examples of names that do not match.
+        ValueError: If ``needs_checkpoint`` is True and a training run would
+            start from random weights.
     """
 
-    # Other hooks look at the data and at the checkpoint after this one.
+    # The checkpoint is fitted before hooks of lower priority read it.
     priority = 'HIGH'
 
     def __init__(self, needs_checkpoint: bool = False) -> None:
@@ -86,7 +91,7 @@ class CheckpointFitHook(Hook):
         self.filled: list[str] = []
 
     def before_run(self, runner: Runner) -> None:
-        """Check the files of ``Pretrained`` inits, and what to load."""
+        """Check the files of ``Pretrained`` inits; choose how to load."""
         model = unwrap_model(runner.model)
         training, address = is_training(runner), load_address(runner)
         starts = training and not resumes(runner)
@@ -94,9 +99,9 @@ class CheckpointFitHook(Hook):
             self._start = address
             set_load_address(runner, None)
         elif address:
-            # MMEngine's own reader would run code of the file.
+            # MMEngine's own reader would run code in the file.
             set_load_address(runner, guarded(address))
-        # Without training, MMEngine initialises nothing.
+        # Without training, MMEngine does not apply the inits.
         inits = check_pretrained_inits(model) if training else []
         for report, record in inits:
             runner.logger.info(report)
@@ -114,7 +119,7 @@ class CheckpointFitHook(Hook):
             self.filled.append(note)
 
     def before_train(self, runner: Runner) -> None:
-        """Load what to start from; check that it is there if needed."""
+        """Load the start of pretraining; refuse random weights if asked to."""
         if self._start is not None:
             with local_file(self._start.removeprefix(START_SCHEME)) as file:
                 model = unwrap_model(runner.model)
@@ -163,12 +168,14 @@ class CheckpointFitHook(Hook):
                     runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
-            config = Path(source).with_suffix('.py')  # of a winning head
+            config = Path(source).with_suffix('.py')  # WinningHeadHook's
             hint = f'. Its own config is {config}' if config.is_file() else ''
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained{hint}'
             )
-        # A whole part that the file has not, such as a head, is a new one.
+        # A part of the model that the file lacks altogether, such as a head,
+        # is new, and a final norm may be missing. All else that does not match
+        # is logged as a warning.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
         new = own.keys() - saved.keys() - norms
         new = {name.partition('.')[0] for name in new}

@@ -39,22 +39,22 @@ from mmmoca.registry import HOOKS
 
 
 class NonFiniteStateError(DivergedError):
-    """The state to be saved has numbers that are not finite."""
+    """The state to be saved contains numbers that are not finite."""
 
 
 class _AtomicBackend(LocalBackend):
-    """Writes files that appear when complete, then removes outdated ones.
+    """Writes files that appear when complete, then removes outdated files.
 
     Args:
-        outdated (list[str]): Files to remove once the next one is on the
-            disk. All backends of one hook share the list.
+        outdated (list[str]): Files to remove as soon as the next file is on
+            the disk. All backends of one hook share this list.
     """
 
     def __init__(self, outdated: list[str]) -> None:
         self.outdated = outdated
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write a file under another name, rename it, remove old ones."""
+        """Write a file under another name, rename it, remove old files."""
         with (
             atomic_write(filepath) as temporary,
             temporary.open('wb') as file,
@@ -67,7 +67,7 @@ class _AtomicBackend(LocalBackend):
         self.outdated.clear()
 
     def remove(self, filepath: str | Path) -> None:
-        """Remove a file once the next one is complete."""
+        """Remove a file as soon as the next file is complete."""
         self.outdated.append(str(filepath))
 
 
@@ -78,30 +78,31 @@ register_backend('mmmoca_atomic', _AtomicBackend)
 class AtomicCheckpointHook(CheckpointHook):
     """:class:`CheckpointHook` that writes a checkpoint whole or not at all.
 
-    The hook writes every checkpoint, the best one too, under another name and
-    renames it when it is complete. Then it removes older ones. It refuses to
-    write weights that are not finite. A checkpoint that is due within an
-    optimiser step (gradient accumulation) is written at the end of the step,
-    since gradients are not saved. A run that ``EarlyStoppingHook`` ends leaves
-    one, too.
+    The hook writes every checkpoint, including the best one, under another
+    name, and renames it when it is complete. Then it removes older ones. It
+    refuses to write weights that are not finite. A checkpoint that is due
+    within an optimiser step (gradient accumulation) is written at the end of
+    the step, since gradients are not saved. If ``EarlyStoppingHook`` ends the
+    run, the hook writes a last checkpoint.
 
-    A resumed run takes the newest intact checkpoint of its work dir, and warns
-    of those that are damaged. A new run refuses a folder that has checkpoints
-    of another run. Two runs cannot share a folder.
+    A resumed run loads the newest intact checkpoint in its work dir. A warning
+    names newer ones that are damaged. A new run refuses a work dir that
+    contains checkpoints. Two runs cannot use a work dir at the same time.
 
     Args:
         *args: See :class:`CheckpointHook`.
-        **kwargs: See :class:`CheckpointHook`, without ``out_dir`` and
-            ``backend_args``: checkpoints lie in the work dir.
+        **kwargs: See :class:`CheckpointHook`. ``out_dir`` and ``backend_args``
+            are not accepted, because checkpoints are written to the work dir.
 
     Raises:
-        CheckpointError: Before training, if the run would overwrite
-            checkpoints, or none of those to resume is intact.
-        RuntimeError: Before training, if another run writes there.
+        CheckpointError: Before training, if a new run finds checkpoints in
+            its work dir, or if a resumed run finds none that is intact.
+        RuntimeError: Before training, if another run writes to the work dir.
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
-        ValueError: If ``out_dir`` is given; at the first validation, if it
-            lacks the metric of ``save_best``.
+        ValueError: If ``out_dir`` is given; before training or at the first
+            validation, if validation does not measure the metric that
+            ``save_best`` names.
     """
 
     _default_greater_keys = (
@@ -110,7 +111,7 @@ class AtomicCheckpointHook(CheckpointHook):
     )
 
     def __init__(self, *args, **kwargs) -> None:
-        # MMEngine builds a backend for each file that it writes.
+        # MMEngine builds a backend for each file. All share `outdated`.
         backend = dict(backend='mmmoca_atomic', outdated=[])
         super().__init__(*args, backend_args=backend, **kwargs)
         if self.out_dir is not None:
@@ -139,17 +140,18 @@ class AtomicCheckpointHook(CheckpointHook):
                 stop_resuming(runner)
 
     def take_older(self, runner: Runner) -> bool:
-        """Let a run load an older checkpoint than one it cannot resume.
+        """Choose an older checkpoint after one that cannot be resumed.
 
         All processes call this.
 
         Args:
-            runner (Runner): A run that goes on from the newest checkpoint.
+            runner (Runner): The run to resume.
 
         Returns:
-            bool: Whether there is one.
+            bool: Whether an older checkpoint was found. False if the user
+            chose the checkpoint.
         """
-        if self._taken is None:  # the checkpoint was named
+        if self._taken is None:  # the user chose the checkpoint
             return False
         self._passed.add(self._taken)
         self._taken, _ = on_main_process(
@@ -163,7 +165,7 @@ class AtomicCheckpointHook(CheckpointHook):
         return self._taken is not None
 
     def _check_best(self, runner: Runner) -> None:
-        """Refuse a ``save_best`` that nothing measures, before the run."""
+        """Refuse a metric of ``save_best`` that no validation measures."""
         best, loop = [*(self.save_best or ())], runner.val_loop
         if best and loop is None:
             runner.logger.info(
@@ -179,13 +181,17 @@ class AtomicCheckpointHook(CheckpointHook):
             )
 
     def _open(self, runner: Runner) -> Path | None:
-        """Lock the work dir; return what to resume, unless a file is named.
+        """Lock the work dir, and find the checkpoint to resume.
 
-        On one process.
+        Only the main process calls this.
+
+        Returns:
+            Path | None: The newest checkpoint in the work dir; None if the
+            user chose the checkpoint, or if there is nothing to resume.
         """
         self._lock = FolderLock(runner.work_dir)
         folder, problems = Path(runner.work_dir), []
-        for killed in folder.glob('.*.pth-*'):  # while it was written
+        for killed in folder.glob('.*.pth-*'):  # left by a killed run
             shutil.rmtree(killed, ignore_errors=True)
         if resumes(runner) and load_address(runner):
             return None
@@ -205,23 +211,24 @@ class AtomicCheckpointHook(CheckpointHook):
         return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Give MMEngine the history of a run in the types that it expects."""
+        """Restore the types in which MMEngine expects the history of a run."""
         if not resumes(runner):
             return
         hub = checkpoint['message_hub']
         scalars = hub['log_scalars']
         for name, parts in scalars.items():
-            if isinstance(parts, list):  # of `plain`
+            if isinstance(parts, list):  # made by `plain`
                 parts = [part.cpu().numpy() for part in parts]
                 scalars[name] = HistoryBuffer(*parts)
-        # Mark every key as resumed: MMEngine would fail at the next write of
-        # one that is not.
+        # Mark every key as resumed. MMEngine would fail when it next writes to
+        # a key that the file marks as not resumed.
         kept = [*scalars, *hub['runtime_info']]
         hub['resumed_keys'] = dict.fromkeys(kept, True)
 
     def before_train(self, runner: Runner) -> None:
-        """Take over the best and the kept checkpoints of a resumed run."""
-        # MMEngine removes the earlier best file: it must be one of this run.
+        """Take over the list of best and kept checkpoints of a resumed run."""
+        # MMEngine removes the earlier best file, so its path must be in the
+        # work dir of this run, which may be a copy of another one.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):
@@ -230,17 +237,17 @@ class AtomicCheckpointHook(CheckpointHook):
             elif key == 'keep_ckpt_ids':
                 hub.update_info(key, [int(step) for step in value])
         super().before_train(runner)
-        # With None, MMEngine would write the first best checkpoint alone, and
-        # a best checkpoint cannot be resumed.
+        # After each best checkpoint, MMEngine writes a regular one unless this
+        # is None. A best checkpoint cannot be resumed.
         self.last_ckpt = ''
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict | None = None
     ) -> None:
-        """Keep the best checkpoint, or name its metric if that is missing.
+        """Write the checkpoint if it is the best one so far.
 
         Raises:
-            ValueError: If the validation lacks the metric of ``save_best``.
+            ValueError: If ``metrics`` lacks the metric of ``save_best``.
         """
         unknown = {*(self.save_best or ())} - {'auto', *(metrics or ())}
         if metrics and unknown:
@@ -262,13 +269,13 @@ class AtomicCheckpointHook(CheckpointHook):
             self._lock.release()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Record what the encoder is; refuse weights that are not finite."""
+        """Add a record of the encoder; refuse weights that are not finite."""
         model = unwrap_model(runner.model)
         record = run_record(runner.cfg.to_dict(), model)
         if isinstance(model, MOCA):
             record['feature'] = model.image_embedding
         checkpoint['meta']['mmmoca'] = record
-        # OneCycleLR's state has a function, which our reader refuses.
+        # OneCycleLR's state contains a function, which our reader refuses.
         for state in checkpoint.get('param_schedulers', ()):
             state.pop('anneal_func', None)
         kept = ('meta', 'message_hub', 'optimizer', 'param_schedulers')
@@ -282,7 +289,7 @@ class AtomicCheckpointHook(CheckpointHook):
             )
 
     def after_train_iter(self, runner: Runner, *args, **kwargs) -> None:
-        """Write a checkpoint that is due, now or since the last step."""
+        """Write a checkpoint that is due now, or was due within this step."""
         super().after_train_iter(runner, *args, **kwargs)
         if self._is_due and stepped(runner):
             self._is_due = False
@@ -303,7 +310,7 @@ class AtomicCheckpointHook(CheckpointHook):
         super()._save_checkpoint_with_step(runner, step, meta)
 
     def save_interrupted(self, runner: Runner) -> None:
-        """Write ``interrupted.pth``, from which a stopped run goes on.
+        """Write ``interrupted.pth``, from which a stopped run is resumed.
 
         Args:
             runner (Runner): The runner, in ``before_train_iter`` of the first
@@ -318,5 +325,5 @@ class AtomicCheckpointHook(CheckpointHook):
 
 
 def _ends_early(runner: Runner) -> bool:
-    """Return whether ``EarlyStoppingHook`` ends the run now."""
+    """Return whether ``EarlyStoppingHook`` has ended the run."""
     return getattr(runner.train_loop, 'stop_training', False)

@@ -14,7 +14,7 @@ from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_mask_labels, class_names
 from mmmoca.registry import HOOKS
 
-# Parts that give scores of classes in mmseg and mmdet.
+# Parts of models of mmseg and mmdet that predict classes.
 _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
 
@@ -22,18 +22,18 @@ _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 class ClassCheckHook(Hook):
     """Compares the classes of a run's data sets and of its model.
 
-    All data sets must have the same classes. For a classifier, their number
-    must be that of the head, and that of ``data_preprocessor``, which Mixup
-    and CutMix read.
-    A test compares the classes of its images with those that its checkpoint
-    was trained on, if the checkpoint names them. A validation or a test
-    refuses a mask that has labels of no class, as mmsegmentation's metric
-    would leave them out.
+    All data sets must have the same classes. In a classifier, ``num_classes``
+    of the head must be the number of these classes. So must ``num_classes`` of
+    ``data_preprocessor``, which Mixup and CutMix read, if it is set. A test
+    compares the classes of its images with those that its checkpoint was
+    trained on, if the checkpoint names them. Validations and tests refuse a
+    mask that contains labels of no class, because mmsegmentation's metric
+    would silently leave out such pixels.
 
     Raises:
-        ValueError: Before a run or a test, if the classes differ, if a
-            classifier has only one, or if a metric asks for more answers than
-            there are classes; later, if a mask has a label of no class.
+        ValueError: Before training or testing, if the classes differ, if a
+            classifier has only one class, or if ``topk`` of a metric is above
+            the number of classes; later, if a mask has a label of no class.
     """
 
     priority = 'HIGH'
@@ -65,7 +65,7 @@ class ClassCheckHook(Hook):
         outputs: Sequence | dict | None = None,
         mode: str = 'train',
     ) -> None:
-        """Refuse a mask of a validation or test with labels of no class."""
+        """Refuse a validation or test mask that has labels of no class."""
         if mode == 'train':
             return
         number = len(class_names(getattr(runner, f'{mode}_loop').dataloader))

@@ -27,29 +27,29 @@ class CodebookHook(Hook):
 
     After each optimiser step the hook draws K_new images from the global
     batch (all processes, all accumulated micro-batches), the same ones on
-    every process. One teacher token of each image, all from one view,
-    overwrites the oldest words (paper, section 3.1). The draw depends on the
-    run's seed, the step and the number of processes, so a resumed run draws
-    the same.
+    every process. One teacher token of each image becomes a new word; all of
+    them are from the same view. They overwrite the oldest words (paper,
+    section 3.1). The draw depends on the run's seed, the step and the number
+    of processes, so a resumed run draws the same words.
 
     The hook changes nothing if the loss scaler skipped the step, or if any
-    process has tokens that are not finite. All processes take this decision
-    from the same numbers, on the device.
+    process has tokens that are not finite. This is decided on the device,
+    from numbers that are the same on all processes.
 
-    Before training the hook warns of a codebook that is too large for the
-    run.
+    Before training the hook warns if the codebook has more words than the run
+    can replace.
 
     Attributes:
         embeddings (Tensor | None): The teacher's [AVG] of both views of the
             last micro-batch, (2B, D).
 
     Raises:
-        ValueError: Before training, if a step can have fewer than K_new
-            images.
+        ValueError: Before training, if an optimiser step can have fewer than
+            K_new images.
     """
 
-    # First, as it takes the update out of the outputs: hooks that log expect
-    # scalars alone.
+    # This hook comes first. It removes the update from the outputs, because
+    # hooks that log expect only scalars in them.
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class CodebookHook(Hook):
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
-        """Warn of words that stay noise; refuse steps of too few images."""
+        """Warn of words that stay noise; refuse steps with too few images."""
         codebook = unwrap_model(runner.model).codebook
         words, needed = len(codebook.words), codebook.num_new_words
         left = words - needed * optimizer_steps(runner, runner.max_iters)
@@ -72,7 +72,7 @@ class CodebookHook(Hook):
         endless |= getattr(loader.sampler, 'infinite', False)
         images = len(loader.dataset)
         fewest = fewest_images(
-            # Some samplers drop images to give all processes equally many.
+            # Some samplers drop images, so all processes get equally many.
             min(images, getattr(loader.sampler, 'total_size', images)),
             batch,
             runner.max_iters,
@@ -84,7 +84,7 @@ class CodebookHook(Hook):
     def after_train_iter(
         self, runner: Runner, *_, outputs: dict, **__
     ) -> None:
-        """Collect the update of a micro-batch; apply it after the step."""
+        """Collect updates of micro-batches; apply them after the step."""
         update = outputs.pop('codebook_update')
         # CUDA graphs (torch.compile) reuse this memory in the next forward
         # pass.
@@ -108,8 +108,8 @@ class CodebookHook(Hook):
             codebook.num_new_words,
             generator,
         )
-        # The scaler checks gradients of the loss, which does not use every
-        # token.
+        # The loss scaler does not check all tokens: it checks the gradients of
+        # the loss, which does not use every token.
         accepted = msd.isfinite().all() & words.isfinite().all()
         skip = skipped(runner)
         if skip is not None:
@@ -132,12 +132,13 @@ def _check_images_of_a_step(fewest: int, batch: int, needed: int) -> None:
     """Check that each optimiser step has enough images for new words.
 
     Args:
-        fewest (int): Images of the smallest step.
-        batch (int): Images of an iteration, of all processes.
+        fewest (int): Number of images in the smallest step.
+        batch (int): Number of images in an iteration, on all processes
+            together.
         needed (int): K_new.
 
     Raises:
-        ValueError: If a step can have fewer.
+        ValueError: If ``fewest`` is below ``needed``.
     """
     if fewest >= needed:
         return

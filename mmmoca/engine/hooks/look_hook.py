@@ -20,21 +20,23 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class LookHook(Hook):
-    """Looks at the data of a run, once, before it begins.
+    """Looks at the data of a run once, before the run begins.
 
-    The log file gets all tables. The console gets what stands out, a line
-    each. :class:`~mmmoca.engine.ConsoleRunner` adds this hook itself; the key
-    ``look`` of a config has its arguments, and ``look=None`` leaves it out.
+    All tables are written to the log file. The console shows what stands out,
+    one line for each fact. :class:`~mmmoca.engine.ConsoleRunner` adds this
+    hook itself. The key ``look`` of a config contains the arguments of the
+    hook, and ``look=None`` leaves the hook out.
 
     Args:
-        pixels (int): Images of each data set that are decoded. Defaults to
+        pixels (int): Number of images to decode in each data set. Defaults to
             200.
 
     Attributes:
-        look (Look | None): What was found.
+        look (Look | None): What was found; None before the run.
 
     Raises:
-        ValueError: If data are certainly wrong; it says what.
+        ValueError: If data are certainly wrong. The message says what is
+            wrong.
     """
 
     priority = 'VERY_HIGH'
@@ -44,8 +46,8 @@ class LookHook(Hook):
         self.look: Look | None = None
 
     def before_run(self, runner: Runner) -> None:
-        """Look at the data sets of the loops that this run has."""
-        # A validation on the training's own images has nothing new to say.
+        """Look at the data sets that this run reads."""
+        # A validation on training images would show the same images again.
         seen = [
             loop.dataloader
             for loop in built_loops(runner)
@@ -63,7 +65,7 @@ class LookHook(Hook):
         head = getattr(model, 'head', None)
         classes = getattr(head, 'num_classes', None)
         look = on_main_process(look_at, sets, numbers, self.pixels, classes)
-        # The workers of the loaders are not to name these images again.
+        # The loaders' workers should not report these images again.
         for loader in loaders_by_role(runner).values():
             for part in members(loader.dataset):
                 if isinstance(load := loader_of(part), LoadImage):
@@ -79,9 +81,9 @@ class LookHook(Hook):
 def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
     """Refuse annotations that mmdetection's metric would misread.
 
-    For a list of images alone, COCO's evaluation would give -1 for each
-    number. It sorts categories by id, and mmdetection takes the names of
-    ``classwise=True`` in the order of the file.
+    If a file lists images without annotations, COCO's evaluation would give -1
+    for every metric. The evaluation sorts categories by id, but for
+    ``classwise=True`` mmdetection names them in the order of the file.
     """
     for stage in sets.keys() & {'val', 'test'}:
         for part in members(sets[stage]):

@@ -25,7 +25,7 @@ class StoppedRun(SystemExit):
     """The end of a run that got a signal and has written a checkpoint.
 
     Args:
-        number (int): Number of the signal.
+        number (int): The number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -39,16 +39,16 @@ class PreemptionHook(Hook):
 
     If any process gets the signal, the run finishes its optimiser step and
     writes ``interrupted.pth``. Then every process exits with status 75
-    (EX_TEMPFAIL), so that a scheduler can start the run again. ``--resume``
-    goes on as if nothing had happened. A validation that is running or due is
-    finished first. If the step was the last one, the run ends as usual. A
-    second signal of the same kind stops the run at once.
+    (EX_TEMPFAIL), so that a scheduler can start the run again. With
+    ``--resume`` it continues as if nothing had happened. A validation that is
+    running or due is finished first. If the step was the last one, the run
+    ends as usual. A second signal of the same kind stops the run at once.
 
     Raises:
-        StoppedRun: With status 75.
+        StoppedRun: After the checkpoint is written. The exit status is 75.
     """
 
-    # Before any other hook of the next step.
+    # This hook stops the run before any other hook of the next step.
     priority = 'HIGHEST'
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -58,9 +58,9 @@ class PreemptionHook(Hook):
         self._group = None
 
     def before_train(self, runner: Runner) -> None:
-        """Handle the signals."""
+        """Install the signal handlers."""
         if get_world_size() > 1:
-            # Hosts agree over gloo, without waiting for the devices.
+            # With gloo, the processes agree without waiting for their devices.
             self._group = distributed.new_group(
                 backend='gloo', timeout=collective_timeout(runner.cfg)
             )
@@ -100,13 +100,14 @@ class PreemptionHook(Hook):
                     'written interrupted.pth: --resume goes on from there'
                 )
         if self._group is not None:
-            # A launcher kills all processes as soon as one has ended.
+            # A launcher kills all processes as soon as one has ended, so each
+            # process waits here until the checkpoint is written.
             distributed.barrier(self._group)
         raise StoppedRun(int(received))
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = number
-        # Ctrl-C reaches the workers of a loader, too.
+        # Ctrl-C also reaches data loader workers, which must not print.
         if is_main_process() and get_worker_info() is None:
             # A signal handler must not call `print`.
             name = signal.Signals(number).name
@@ -116,13 +117,17 @@ class PreemptionHook(Hook):
 
 
 def start_worker(start: Callable | None, number: int) -> None:
-    """Prepare a worker so that only its run ends it.
+    """Let a data loader's worker end when its run ends, and not before.
 
-    Slurm and torchrun send SIGTERM to all processes. PyTorch's handler would
-    end the workers, and the run would fail. If the run is killed, PyTorch's
-    workers wait for ever for someone to take their batches.
+    Slurm and torchrun send SIGTERM to all processes. With PyTorch's handler it
+    would end the workers, and the run would fail. If the run is killed,
+    PyTorch's workers would wait for ever for a process to fetch their batches.
+
+    Args:
+        start (Callable | None): ``worker_init_fn`` of the loader's config.
+        number (int): Number of the worker.
     """
-    if hasattr(signal, 'sigtimedwait'):  # macOS has none
+    if hasattr(signal, 'sigtimedwait'):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         run = os.getppid()
         threading.Thread(target=_end_by, args=(run,), daemon=True).start()
@@ -131,7 +136,7 @@ def start_worker(start: Callable | None, number: int) -> None:
 
 
 def _end_by(run: int) -> None:
-    """End this worker when its run says so, or has ended."""
+    """End this worker when its run sends SIGTERM or has ended."""
     while os.getppid() == run:
         received = signal.sigtimedwait({signal.SIGTERM}, 1)
         if received is not None and received.si_pid == run:

@@ -30,7 +30,7 @@ class ProgressHook(Hook):
         self._show(runner, runner.iter + 1)
 
     def _show(self, runner: Runner, done: int) -> None:
-        # StepLogHook reads the loss off the device at each log line only.
+        # StepLogHook copies the loss from the device only for a log line.
         losses = runner.message_hub.log_scalars.get('train/loss')
         loss = f'loss {losses.current():.2f}' if losses else ''
         self._update(done, loss + self._metric)
@@ -46,5 +46,5 @@ class ProgressHook(Hook):
             self._show(runner, runner.iter)
 
     def after_run(self, runner: Runner) -> None:
-        """Close the bar, after a failed run too."""
+        """Close the bar, even after a failed run."""
         self._open.close()

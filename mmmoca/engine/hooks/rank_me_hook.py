@@ -16,18 +16,18 @@ from .codebook_hook import CodebookHook
 class RankMeHook(Hook):
     """Logs RankMe of the teacher's image embeddings, as ``rank_me``.
 
-    At each log line the hook takes the embeddings of the step, those of both
-    views on all processes, and their effective rank, see
-    :func:`~mmmoca.evaluation.rank_me`. It is at most their number and their
-    width: curves of one batch size can be compared. With accumulated
-    gradients the last micro-batch counts.
+    At each log line the hook computes the effective rank of the step's
+    embeddings, those of both views on all processes, see
+    :func:`~mmmoca.evaluation.rank_me`. The rank cannot be larger than the
+    number of embeddings or their width, so compare only runs with the same
+    batch size. With accumulated gradients, only the last micro-batch is used.
 
     Raises:
         ValueError: Before training, if there is no :class:`CodebookHook`.
     """
 
     def before_run(self, runner: Runner) -> None:
-        """Find the hook that has the embeddings."""
+        """Find the hook that keeps the embeddings."""
         found = [h for h in runner.hooks if isinstance(h, CodebookHook)]
         if is_training(runner) and not found:
             raise ValueError(
@@ -37,7 +37,7 @@ class RankMeHook(Hook):
         self._codebook_hook = next(iter(found), None)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, **_) -> None:
-        """Measure the embeddings of the step if a log line is due."""
+        """Log RankMe of the step's embeddings if a log line is due."""
         if log_is_due(self, runner, batch_idx):
             rows = gather_rows(self._codebook_hook.embeddings)
             runner.message_hub.update_scalar(

@@ -26,37 +26,37 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class ReproducibilityHook(Hook):
-    """Makes a resumed run end as one that was not stopped.
+    """Makes a resumed run end like one that was never stopped.
 
     Before each iteration the hook seeds Python's, NumPy's and PyTorch's
     generators from the run's seed, the rank and the iteration, so that no
     random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
-    the same for the data. An epoch-based run goes on within its epoch without
-    loading the images that it has seen. With another sampler, or a batch
-    sampler of another package outside of
-    :class:`~mmmoca.datasets.ResumableBatchSampler`, the epoch starts again.
+    the same for the data. An epoch-based run continues within its epoch, and
+    does not load again the images that it has seen. With another sampler, the
+    epoch starts again. It also does with another package's batch sampler that
+    is not inside a :class:`~mmmoca.datasets.ResumableBatchSampler`.
 
     The number of ranks may change at resume if the global batch stays the
-    same. The order and the views of the images and the schedules go on
-    exactly. The codebook's draws, masks and rounding depend on the ranks, and
-    so do the batches of a sampler that groups images.
+    same. The order of the images, their views and the schedules then continue
+    exactly. The codebook's draws, the masks and rounding errors depend on the
+    number of ranks; so do the batches of a sampler that groups images.
 
-    The seed of a resumed run is that of its checkpoint. A warning names the
-    settings of training that differ from those that it was saved with.
+    A resumed run uses the seed in its checkpoint. A warning names the training
+    settings that differ from those in the checkpoint.
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At
-            resume, if the images, the global batch, the number of
-            micro-batches or of iterations of an epoch has changed, since a
-            run counts iterations; or the kinds of schedules, or the
-            parameters of the optimiser's groups.
+            resume, if the images, the global batch, or the number of
+            micro-batches in a step or of iterations in an epoch has changed,
+            since a run counts iterations; or if the kinds of schedules or the
+            parameters in the optimiser's groups have changed.
     """
 
     def __init__(self) -> None:
         self._images: str | None = None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Check that an iteration has the same size as before."""
+        """Check that the run can continue the one in the checkpoint."""
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
@@ -100,7 +100,7 @@ class ReproducibilityHook(Hook):
                 meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
-        """Warn of settings; tell the sampler whether epochs are counted."""
+        """Warn of settings without effect; make a sampler endless or not."""
         if left := unwritten_settings(runner.cfg):
             runner.logger.warning(
                 f'the run does not follow the settings {listed(left)}: read '
@@ -109,18 +109,19 @@ class ReproducibilityHook(Hook):
             )
         if not is_training(runner):
             return
-        self._seed = runner.seed  # which MMEngine built the sampler with
+        self._seed = runner.seed  # MMEngine built the sampler with it
         sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
-            # An iteration-based loop counts no epochs and skips by itself.
+            # An iteration-based loop counts no epochs, so its sampler must not
+            # end. At resume the loop itself skips the images it has seen.
             sampler.infinite = not isinstance(
                 runner.train_loop, EpochBasedTrainLoop
             )
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seeds; tell the sampler the seed and what to skip.
+        """Check the seeds; give the sampler its seed and what to skip.
 
-        Warn of a resumed run that has nothing left to do.
+        A warning says if a resumed run is already complete.
         """
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
@@ -137,8 +138,8 @@ class ReproducibilityHook(Hook):
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)
-        # Not before: a resumed run has the seed of its checkpoint. Samplers
-        # of others may have one of the config.
+        # A resumed run has had the seed of its checkpoint since it was loaded.
+        # Other packages' samplers keep a seed that the config gives them.
         if own or getattr(sampler, 'seed', None) == self._seed:
             sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
@@ -159,7 +160,7 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Save with the checkpoint what a run that goes on must share."""
+        """Save the facts with which a resumed run is compared."""
         settings = training_settings(runner.cfg)
         images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)
@@ -167,14 +168,15 @@ class ReproducibilityHook(Hook):
         checkpoint['meta'] |= paired_parts(runner)
 
     def _digest(self, runner: Runner) -> str:
-        """Return the digest of the run's images, computed once."""
+        """Return the digest of the training images; compute it once."""
         if self._images is None:
             self._images = images_digest(runner.train_dataloader.dataset)
         return self._images
 
 
 def _sampler(loop: BaseLoop) -> Sampler:
-    # The loader's own one is another if the config names a batch sampler.
+    # If the config names a batch sampler, `dataloader.sampler` is not the one
+    # that is used.
     return loop.dataloader.batch_sampler.sampler
 
 
@@ -195,6 +197,7 @@ def _counts(runner: Runner) -> dict[str, int]:
         num_images=len(loader.dataset),
     )
     if isinstance(runner.train_loop, EpochBasedTrainLoop):
-        # With other samplers it may depend on the number of processes.
+        # With samplers other than SeededSampler, this may also depend on the
+        # number of processes.
         counts['iterations_per_epoch'] = len(loader)
     return counts

@@ -22,7 +22,7 @@ from .teacher_ema_hook import TeacherEMAHook
 
 
 class _OutputsHook(Hook):
-    """Gives users' hooks the outputs that RuntimeInfoHook must not read."""
+    """Restores outputs after RuntimeInfoHook, which must not read them."""
 
     # After RuntimeInfoHook (VERY_HIGH, 10).
     priority = 11
@@ -31,7 +31,7 @@ class _OutputsHook(Hook):
         self.kept: dict = {}
 
     def after_train_iter(self, *_, outputs: dict, **__) -> None:
-        """Fill the outputs again."""
+        """Put the scalars back into the outputs."""
         outputs |= self.kept
 
 
@@ -44,10 +44,10 @@ class StepLogHook(Hook):
     """Logs a step's scalars without making the host wait for the device.
 
     MMEngine reads every logged scalar after every step, so that the host
-    waits for the device each time. This hook keeps them on the device. It
-    reads those of all steps at once before a log line, the end of an epoch or
-    a checkpoint. The logged numbers are the same, and other hooks find the
-    scalars in ``outputs`` as ever.
+    waits for the device each time. This hook keeps the scalars on the device.
+    Before a log line, at the end of an epoch and before a checkpoint, it reads
+    at once the scalars of all steps since the last reading. The logged numbers
+    are the same, and other hooks find the scalars in ``outputs`` as usual.
 
     The hook stops the run, before a checkpoint is written, if
 
@@ -56,29 +56,32 @@ class StepLogHook(Hook):
     - the loss scaler skips 32 steps in a row. With a scaler, the log shows
       ``skipped``, 1 for a skipped step.
 
-    It warns once of each kind of collapse:
+    It warns once of each of two kinds of collapse:
 
     - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
       demo stay above 0.25. Runs on images without content, or with a
       learning rate of 1, end below 0.1.
     - ``image_information`` falls below a third of its maximum: tokens differ,
-      but no longer between images. The demo keeps more than half. On
-      digits, which its recipe does not suit, it keeps a sixth.
+      but no longer between images. The demo keeps more than half of it. A run
+      on images of digits, which the demo's recipe does not suit, keeps a
+      sixth.
 
     Raises:
-        NonFiniteLossError: Names the step, the images of this process's
-            batch and the last checkpoint.
-        ValueError: Before training of a model with a codebook, if there is
-            not exactly one hook that moves it, or that moves the teacher.
+        NonFiniteLossError: If the hook stops the run. The message names the
+            step, the images in this process's batch and the last checkpoint.
+        ValueError: Before training a model with a codebook, if there is not
+            exactly one :class:`CodebookHook` and one :class:`TeacherEMAHook`.
     """
 
-    # After CodebookHook (HIGHEST, 0), which removes what is no scalar, and
-    # before RuntimeInfoHook (VERY_HIGH, 10), which would read all scalars.
+    # After CodebookHook (HIGHEST, 0), which removes outputs that are not
+    # scalars, and before RuntimeInfoHook (VERY_HIGH, 10), which would read all
+    # scalars.
     priority = 5
     max_skipped_steps = 32
 
     def __init__(self) -> None:
-        # For each step: iteration, names, values on the device, images.
+        # For each iteration: its number, the names of the scalars, their
+        # values on the device, and the paths of the images.
         self._steps = []
         self._skipped_in_a_row = 0
         self._highest_information = 0.0
@@ -86,7 +89,7 @@ class StepLogHook(Hook):
         self._outputs = _OutputsHook()
 
     def before_run(self, runner: Runner) -> None:
-        """Check the hooks that move the state."""
+        """Check the hooks that update the codebook and the teacher."""
         if self._outputs not in runner.hooks:
             runner.register_hook(self._outputs)
         model = unwrap_model(runner.model)
@@ -101,7 +104,7 @@ class StepLogHook(Hook):
                     )
 
     def before_train(self, runner: Runner) -> None:
-        """Go on from the highest ``image_information`` of a resumed run."""
+        """Take over the highest ``image_information`` of a resumed run."""
         logged = runner.message_hub.log_scalars.get('train/image_information')
         if logged is not None:
             self._highest_information = float(logged.max())
@@ -110,7 +113,7 @@ class StepLogHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:
         """Keep the step's scalars; read them if a log line is due."""
-        if stepped(runner):  # else both are those of the step before
+        if stepped(runner):  # else both are from an earlier step
             norm = getattr(runner.optim_wrapper, 'grad_norm', None)
             step = dict(grad_norm=norm, skipped=skipped(runner))
             outputs |= {k: v for k, v in step.items() if v is not None}
@@ -126,7 +129,7 @@ class StepLogHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Stop before a checkpoint of a non-finite step is written.
 
-        The checkpoint gets the scalars since the last line of the log.
+        The scalars since the last log line are added to the checkpoint.
         """
         self._read(runner)
         scalars = runner.message_hub.state_dict()['log_scalars']
@@ -136,7 +139,7 @@ class StepLogHook(Hook):
         steps, self._steps = self._steps, []
         if not steps:
             return
-        # One transfer for all of them.
+        # One transfer from the device for all steps.
         values = iter(torch.cat([values for *_, values, _ in steps]).tolist())
         for iteration, names, _, images in steps:
             scalars = dict(zip(names, values))

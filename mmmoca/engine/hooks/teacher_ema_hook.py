@@ -27,7 +27,8 @@ class TeacherEMAHook(Hook):
 
     Raises:
         ValueError: If a momentum is neither a number in [0, 1] nor 'auto'.
-            Before training also if it is 'auto', which only a test may have.
+            Before training, if a momentum is still 'auto'. (In a test it may
+            be.)
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class TeacherEMAHook(Hook):
         self.end_momentum = end_momentum
 
     def before_train(self, runner: Runner) -> None:
-        """Check that the recipe has written its numbers."""
+        """Check that numbers have replaced 'auto'."""
         if 'auto' in (self.momentum, self.end_momentum):
             raise ValueError(
                 "momentum='auto': mmmoca.engine.complete_recipe(cfg) writes a "
@@ -67,7 +68,7 @@ class TeacherEMAHook(Hook):
         runner.message_hub.update_scalar('train/momentum', momentum)
 
     def momentum_at(self, step: int, total_steps: int) -> float:
-        """Return the momentum of a step. Subclasses may have other schedules.
+        """Return the momentum after a step. Subclasses may override this.
 
         Args:
             step (int): t, optimiser steps done.
@@ -112,8 +113,8 @@ def update_teacher(
         teacher (nn.Module): Updated in place.
         student (nn.Module): A model of the same architecture.
         momentum (float): m.
-        skip (Tensor, optional): 1 to keep the teacher, else 0, (), on the
-            device. Defaults to None, which means 0.
+        skip (Tensor, optional): A scalar, (), on the device: 1 leaves the
+            teacher as it is, 0 updates it. Defaults to None, which means 0.
     """
     pairs = [
         (target, source)

@@ -8,13 +8,13 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class UnwrappedTTAHook(PrepareTTAHook):
-    """MMEngine's hook for a model of test-time augmentation, on any ranks.
+    """:class:`PrepareTTAHook` that also works with several processes.
 
-    mmsegmentation's takes attributes of the segmentor, which DDP hides. A test
-    needs no DDP.
+    mmsegmentation's model for test-time augmentation reads attributes of the
+    segmentor, which DDP hides. A test needs no DDP, so this hook removes it.
     """
 
     def before_test(self, runner: Runner) -> None:
-        """Put the model into that of ``tta_cfg``."""
+        """Remove DDP, and wrap the model in the one of ``tta_cfg``."""
         runner.model = unwrap_model(runner.model)
         super().before_test(runner)

@@ -16,15 +16,16 @@ from mmmoca.registry import HOOKS
 class WinningHeadHook(Hook):
     """Writes the best classifier of a linear probe.
 
-    After each validation that is better than all before, the hook writes
-    ``linear_best.pth``, the weights of mmpretrain's ``ImageClassifier`` with
-    the frozen backbone and the best linear layer, and ``linear_best.py``, its
-    config, to the work dir. ``tools/test.py`` and mmpretrain's
-    ``ImageClassificationInferencer`` load them. The checkpoint's ``meta`` has
-    the learning rate, the accuracy and the iteration.
+    After each validation with a higher accuracy than all before, the hook
+    writes two files to the work dir. ``linear_best.pth`` contains the weights
+    of mmpretrain's ``ImageClassifier``: the frozen backbone and the best
+    linear layer. ``linear_best.py`` is its config. ``tools/test.py`` and
+    mmpretrain's ``ImageClassificationInferencer`` load these files. The
+    checkpoint's ``meta`` contains the learning rate, the accuracy and the
+    iteration.
 
     The hook needs :class:`~mmmoca.evaluation.LinearProbeAccuracy`. A resumed
-    run goes on from the accuracy in the file.
+    run takes the best accuracy so far from ``linear_best.pth``.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class WinningHeadHook(Hook):
         path = Path(runner.work_dir, 'linear_best.pth')
         if path.is_file():
             saved = read_checkpoint(path, lazy=True)['meta']
-            # A later file belongs to another continuation of the run.
+            # A file of a later iteration is from another continuation.
             if saved['iter'] <= runner.iter:
                 self._best = saved['linear_probe']['top1']
 
@@ -46,8 +47,8 @@ class WinningHeadHook(Hook):
 
         Args:
             runner (Runner): The runner of the training run.
-            metrics (dict[str, float]): Metrics of the validation, with those
-                of ``LinearProbeAccuracy``.
+            metrics (dict[str, float]): Metrics of the validation, including
+                those of ``LinearProbeAccuracy``.
         """
         if metrics['linear/top1'] <= self._best:
             return
@@ -78,7 +79,7 @@ class WinningHeadHook(Hook):
         runner.logger.info(f'best linear classifier so far in {path}')
 
     def after_train(self, runner: Runner) -> None:
-        """Say what the result is."""
+        """Log the accuracy of the best classifier."""
         if self._best >= 0:
             runner.logger.info(
                 f'linear probe: top-1 {self._best:.2f} % by the classifier in '
@@ -90,11 +91,11 @@ def classifier_config(cfg: Config, in_channels: int) -> Config:
     """Build the config that tests one classifier of a linear probe.
 
     Args:
-        cfg (Config): Config of the probe's training.
+        cfg (Config): The config of the linear probe's training run.
         in_channels (int): Width of the features.
 
     Returns:
-        Config: The ``ImageClassifier`` and its test.
+        Config: The config of the ``ImageClassifier`` and of its test.
     """
     model, classes = cfg.model, cfg.model.head.num_classes
     head = dict(

@@ -37,8 +37,8 @@ class LayerDecayOptimWrapperConstructor(
     Raises:
         NotImplementedError: If neither the model nor its backbone has a
             method ``get_layer_depth``.
-        ValueError: If ``paramwise_cfg`` has another key, or the optimiser no
-            ``weight_decay``.
+        ValueError: If ``paramwise_cfg`` has another key, or if the optimiser
+            config has no ``weight_decay``.
     """
 
     def add_params(
@@ -51,11 +51,12 @@ class LayerDecayOptimWrapperConstructor(
         """Add a group for each parameter, with the rate of its depth.
 
         Args:
-            params (list[dict]): Gets the groups, in place.
+            params (list[dict]): The groups are added to it, in place.
             module (nn.Module): The model, or a part of it in recursive calls.
             prefix (str): Prefix of the part's parameter names.
-            get_layer_depth (Callable, optional): Returns the depth and the
-                number of depths for a name. Defaults to None: the backbone's.
+            get_layer_depth (Callable, optional): Returns, for a parameter
+                name, its depth and the number of depths. Defaults to None:
+                the method of the module, or else that of its ``backbone``.
         """
         if unknown := self.paramwise_cfg.keys() - KEYS:
             raise ValueError(

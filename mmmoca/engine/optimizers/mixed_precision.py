@@ -17,13 +17,13 @@ DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
 
 
 def fast_dtype() -> str:
-    """Find the type in which this machine trains fastest.
+    """Find the floating-point type in which this machine trains fastest.
 
     Returns:
-        str: On a GPU 'bfloat16' if it supports it, else 'float16'. On a CPU
-        'bfloat16' if it has AVX-512's or AMX's instructions for it, else
-        'float32', which takes half the time of emulated bfloat16. On other
-        devices, such as Apple's, 'float32'.
+        str: On a CUDA GPU, 'bfloat16' if the GPU supports it, else 'float16'.
+        On a CPU, 'bfloat16' if the CPU has AVX-512 or AMX instructions for it,
+        else 'float32', which takes half the time of emulated bfloat16. On
+        other devices, such as Apple's GPUs, 'float32'.
     """
     device = get_device()
     if device == 'cuda':
@@ -41,12 +41,12 @@ def fast_dtype() -> str:
 class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     """:class:`AmpOptimWrapper` that also runs without CUDA.
 
-    Without CUDA float16 means 'auto', since CPUs have no fast kernels for it.
-    The loss is scaled for float16 only, thus on CUDA only.
+    Without CUDA, float16 means 'auto', since CPUs have no fast kernels for it.
+    The loss is scaled only for float16, thus only on CUDA.
 
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
-            clipping, a scalar on the device.
+            clipping, a scalar on the device. None without clipping.
         skipped (Tensor | None): 1 if the loss scaler skipped the last step
             because of gradients that are not finite, else 0, a scalar on the
             device. None if the loss is not scaled.
@@ -59,7 +59,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         **kwargs: See :class:`AmpOptimWrapper`.
 
     Raises:
-        ValueError: If ``dtype`` is none of these.
+        ValueError: If ``dtype`` is not one of these.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Run the forward pass with autocast, unless in float32."""
+        """Run the forward pass with autocast, unless ``dtype`` is float32."""
         half = self.cast_dtype != torch.float32
         # MMEngine's autocast refuses Apple's GPUs.
         autocast = torch.autocast(get_device(), self.cast_dtype, enabled=half)
@@ -121,13 +121,13 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         self.loss_scaler.update(self._scale_update_param)
 
     def _clip_grad(self) -> None:
-        # MMEngine's method waits for the device, to log the norm.
+        # MMEngine's method waits for the device in order to log the norm.
         groups = self.optimizer.param_groups
         parameters = [p for group in groups for p in group['params']]
         self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load a state, also that of a run without loss scaling."""
+        """Load a state, even that of a run without loss scaling."""
         if not state_dict.get('loss_scaler', True):
             state_dict.pop('loss_scaler')
         super().load_state_dict(state_dict)

@@ -12,7 +12,7 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Builds four parameter groups: model and prototypes, decay or not.
+    """Builds groups of parameters: model and prototypes, decay or not.
 
     Biases and other 1-D parameters do not decay. The prototype generators
     have their own learning rate and weight decay, which this package's
@@ -22,18 +22,20 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       1e-4.
     - ``prototype_weight_decay`` (float): Their weight decay. Defaults to
       0.05.
-    - ``custom_keys`` (dict[str, dict]): ``lr_mult`` and ``decay_mult`` of
-      parameters whose names have a key in them, as in MMEngine; the longest
-      key counts. They get groups of their own. ``lr_mult=0`` freezes them,
-      and ``decay_mult`` lets 1-D parameters decay, too. An ``eta_min`` of a
-      schedule is one number for all groups.
+    - ``custom_keys`` (dict[str, dict]): ``lr_mult`` and ``decay_mult`` for
+      parameters whose names contain a key, as in MMEngine. If a name contains
+      several keys, the longest one counts. These parameters get groups of
+      their own. ``lr_mult=0`` freezes them. With ``decay_mult``, 1-D
+      parameters decay as well. ``eta_min`` of a schedule is not multiplied:
+      it is one number for all groups.
 
-    The ``constant`` key of a group names what schedules must not change.
+    The ``constant`` key of a group names values that schedules must not
+    change.
 
     Raises:
-        ValueError: If ``paramwise_cfg`` has another key or a negative
-            number, a custom key is in no name of a parameter, or the learning
-            rate is still 'auto'.
+        ValueError: If ``paramwise_cfg`` has another key, or a number outside
+            [0, 1000], if no trained parameter has a custom key in its name,
+            or if the learning rate is still 'auto'.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Sort all parameters of the model into the groups.
 
         Args:
-            params (list[dict]): Gets the groups, in place.
+            params (list[dict]): The groups are added to it, in place.
             module (nn.Module): The whole model.
         """
         options, parts = self.paramwise_cfg, module.modules()
@@ -89,12 +91,12 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 decay = options['prototype_weight_decay']
             factors = custom.get(key, {})
             decay_mult = factors.get('decay_mult', int(not is_vector))
-            # A schedule would end above 0, at its eta_min.
+            # With lr_mult=0, a schedule would raise the rate to its eta_min.
             keeps = is_prototype or factors.get('lr_mult') == 0
             group = dict(params=groups[kind], constant=['lr'] * keeps)
             if is_prototype or not decay_mult:
                 group['constant'].append('weight_decay')
-            # The optimiser has defaults for settings that are None.
+            # If it is None, the default of the optimiser is used.
             if lr is not None:
                 group['lr'] = lr * factors.get('lr_mult', 1)
             if decay is not None or not decay_mult:
@@ -105,7 +107,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 
 def _check(numbers: dict, known: Collection[str], place: str) -> None:
-    """Refuse other keys, and what is no number from 0 to 1000."""
+    """Refuse unknown keys, and values that are not in [0, 1000]."""
     if not isinstance(numbers, dict):
         raise ValueError(f'{place}={numbers!r}: must be a dict')
     for name, value in numbers.items():

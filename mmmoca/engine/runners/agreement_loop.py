@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A validation without labels."""
+"""A loop for validation without labels."""
 
 from collections.abc import Callable, Iterable
 
@@ -37,13 +37,13 @@ class NeighbourAgreementValLoop(FeatureLoop):
         k (int): Number of neighbours, at most a tenth of the images.
             Defaults to 10.
         baselines (bool): Whether training also measures, before its first
-            step, the encoder that it starts from and raw pixels, and says at
+            step, the encoder that it starts from and raw pixels, and logs at
             its end what it has gained. Defaults to False.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
-        ValueError: If k is below 1, a loader never ends, or there are fewer
-            than three images.
+        ValueError: If k is below 1, if the loader never ends, or if there are
+            fewer than three images.
     """
 
     stage = 'val'
@@ -95,5 +95,5 @@ class NeighbourAgreementValLoop(FeatureLoop):
         )
 
     def scale(self, feats: Tensor) -> Tensor:
-        """Give the features of each view unit length."""
+        """Scale the features of each view to unit length."""
         return F.normalize(feats.unflatten(1, (2, -1)), dim=2).flatten(1)

@@ -11,7 +11,8 @@ from mmmoca.engine.mmengine import has_loaded, resumes
 from mmmoca.engine.resume_check import validation_digest
 from mmmoca.evaluation.features import raw_pixels
 
-# Key of the message hub. MMEngine would log a name that begins like a mode.
+# Key in the message hub. It must not begin with a mode, such as 'val', or
+# MMEngine would log it.
 _DIGEST = 'measured_by'
 _NAMES = 'start', 'untrained', 'raw_pixels'
 
@@ -21,10 +22,13 @@ class Judgement(NamedTuple):
 
     Attributes:
         metric (str): Its name.
-        baseline (str): Names of what it is compared with, for ``format``.
-        title (str): What it is called.
-        margin (float, optional): The least difference from the start that is
-            said to be a gain or a loss.
+        baseline (str): Template for the names of its baselines, such as
+            'knn/{}_k20', which ``format`` fills with 'start', 'untrained' or
+            'raw_pixels'.
+        title (str): Its name in the log.
+        margin (float, optional): The smallest difference from the start that
+            counts as a gain or a loss. Defaults to None: the log says only
+            the difference.
     """
 
     metric: str
@@ -36,16 +40,17 @@ class Judgement(NamedTuple):
 class BaselinesHook(Hook):
     """Measures what a run starts from, and says what it has gained.
 
-    A resumed run has the numbers from the message hub of its checkpoint. With
-    other settings of the validation, such as other views, they would be of
-    something else: the run then measures the encoder that it goes on from, and
-    chooses its best checkpoint from there on.
+    The hook also measures raw pixels. A resumed run takes these numbers from
+    the message hub in its checkpoint. If settings of the validation have
+    changed, such as the views, the old numbers cannot be compared with new
+    ones. The run then measures the encoder that it resumes from, and chooses
+    its best checkpoint only among later ones.
 
     Args:
-        loop (BaseLoop): A validation, a :class:`FeatureLoop`.
+        loop (BaseLoop): The validation loop, a :class:`FeatureLoop`.
 
     Attributes:
-        gains (list[str]): What the log says at the end.
+        gains (list[str]): The lines about gains that the log shows at the end.
     """
 
     def __init__(self, loop: BaseLoop) -> None:
@@ -54,8 +59,8 @@ class BaselinesHook(Hook):
         self.gains: list[str] = []
 
     def before_train(self, runner: Runner) -> None:
-        """Measure the start, unless a run is resumed or never validates."""
-        # A run that was stopped before its first step is resumed, too.
+        """Measure the baselines, unless they are known or not needed."""
+        # This includes a run that was stopped before its first step.
         goes_on = resumes(runner) and has_loaded(runner)
         loop = runner.train_loop
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
@@ -63,7 +68,7 @@ class BaselinesHook(Hook):
         if loop.val_begin > end:
             return
         hub, digest = runner.message_hub, validation_digest(runner)
-        known = hub.runtime_info.get(_DIGEST)  # no older version kept it
+        known = hub.runtime_info.get(_DIGEST)  # None from older versions
         hub.update_info(_DIGEST, digest)
         if goes_on and known in (None, digest):
             return
@@ -76,14 +81,14 @@ class BaselinesHook(Hook):
             for judgement in self.loop.judgements:
                 if (value := metrics.get(judgement.metric)) is None:
                     continue
-                # Under a name of the validation, whose log lines have it.
+                # With the prefix val/, the log lines of validations show it.
                 key = judgement.baseline.format(name)
                 runner.message_hub.update_scalar(f'val/{key}', value)
                 runner.visualizer.add_scalars({key: value}, step=0)
                 runner.logger.info(f'before training, {key}: {value:.2f}')
 
     def _forget(self, runner: Runner) -> None:
-        """Forget what other settings of the validation have measured."""
+        """Forget what was measured with other settings of the validation."""
         runner.logger.warning(
             'the validation has other settings or images than the run was '
             'saved with, so its numbers cannot be compared: what it starts '
@@ -103,7 +108,7 @@ class BaselinesHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the metrics. A complete run that is resumed has none."""
+        """Keep the last metrics, which a resumed complete run lacks."""
         self.last = metrics or {}
 
     def after_train(self, runner: Runner) -> None:

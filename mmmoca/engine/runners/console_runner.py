@@ -41,15 +41,20 @@ from mmmoca.registry import RUNNERS
 class ConsoleRunner(Runner):
     """The runner of this package's tools.
 
-    It keeps environment, config and the list of hooks off the terminal (the
-    log file has them), trains on processes without a GPU, compiles the
-    forward pass where MMEngine compiles ``train_step``, and leaves no worker
-    of a loader behind. It writes the config to the work dir once no hook has
-    refused the run. Then an error is logged with its traceback. It removes
-    the log of a refused run that has its folder to itself.
+    It differs from MMEngine's runner in these points:
+
+    - The environment, the config and the list of hooks are in the log file,
+      but not on the terminal.
+    - It can also train with several processes without GPUs.
+    - It compiles the forward pass, where MMEngine compiles ``train_step``.
+    - It stops the workers of all loaders at the end.
+    - The config is written to the work dir only when all hooks have accepted
+      the run. From then on, an error is logged with its traceback.
+    - If a hook refuses the run, its log is removed, unless another run may
+      write to the same work dir.
     """
 
-    _begun = False  # whether no hook has refused the run
+    _begun = False  # whether all hooks have accepted the run
 
     def __init__(self, *args, **kwargs) -> None:
         with self._watched(kwargs.get('cfg') or {}):
@@ -57,7 +62,7 @@ class ConsoleRunner(Runner):
 
     @contextmanager
     def _watched(self, cfg: Mapping) -> Iterator[None]:
-        """Log the error of a run that has begun; leave no workers."""
+        """Log an error of a run that has begun; stop the workers."""
         try:
             with shared_memory(), without_idle_warnings(), explained(cfg):
                 yield
@@ -71,36 +76,38 @@ class ConsoleRunner(Runner):
             stop_workers(self)
 
     def _forget(self) -> None:
-        """Remove what is written; let a next run have the name."""
-        # Another run may have its log there.
+        """Remove the log of a refused run; let a later run have its name."""
+        # Without the lock, another run may have its log in this folder.
         if FolderLock.is_held(self.work_dir):
             shutil.rmtree(getattr(self, 'log_dir', ''), ignore_errors=True)
         forget_name(self)
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
-        """Build the logger; filter what its terminal shows."""
+        """Build the logger; filter what it shows on the terminal."""
         logger = super().build_logger(*args, **kwargs)
         filter_terminal(logger)
         return logger
 
     def dump_config(self) -> None:
-        """Do nothing yet: the folder may be that of another run."""
+        """Do nothing yet: the work dir may be that of another run."""
 
     def register_hooks(self, *args, **kwargs) -> None:
-        """Register the hooks, and the one that looks at the data."""
+        """Register the hooks, and a :class:`LookHook` unless disabled."""
         super().register_hooks(*args, **kwargs)
         options = self.cfg.get('look', {})
         if options is not None:
             self.register_hook(LookHook(**options))
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """Call the hooks; write the config of a run that none refused.
+        """Call the hooks; then write the config if they accept a training.
 
-        A test in the folder of a training run leaves its config as it is. The
-        folder of each log has the config of its run.
+        A test does not write its config to the work dir, which may contain
+        that of a training run. MMEngine writes the config of every run to the
+        folder of its log.
 
-        In a resumed epoch MMEngine counts batches from 0, and so would write
-        other lines of the log.
+        In a resumed epoch MMEngine counts batches from 0. Here ``batch_idx``
+        is corrected, so that log lines follow the same iterations as in a run
+        that was never stopped.
         """
         if fn_name.endswith('train_iter') and isinstance(
             self.train_loop, EpochBasedTrainLoop
@@ -118,8 +125,8 @@ class ConsoleRunner(Runner):
         """Wrap the model for several processes, with or without GPUs."""
         if self.distributed and model_wrapper_cfg is None:
             # MMEngine's default, except that a gradient is a view of the
-            # bucket in which it is sent. static_graph fails under
-            # accumulation, whose first backward pass sends nothing.
+            # bucket in which it is sent. static_graph is not set: it fails
+            # under accumulation, whose first backward pass sends nothing.
             model_wrapper_cfg = dict(
                 type='MMDistributedDataParallel',
                 broadcast_buffers=False,
@@ -139,7 +146,7 @@ class ConsoleRunner(Runner):
     def build_optim_wrapper(
         self, optim_wrapper: dict | OptimWrapper
     ) -> OptimWrapper:
-        """Build it; MMEngine does not say which optimiser is unknown."""
+        """Build the optimiser wrapper; explain an unknown optimiser."""
         kind = None
         if isinstance(optim_wrapper, dict):
             kind = optim_wrapper.get('optimizer', {}).get('type')
@@ -148,20 +155,21 @@ class ConsoleRunner(Runner):
         return super().build_optim_wrapper(optim_wrapper)
 
     def train(self) -> nn.Module:
-        """Train, and end the processes that read."""
+        """Train, then stop the workers of the loaders."""
         with self._watched(self.cfg):
             return super().train()
 
     def test(self) -> dict[str, float]:
-        """Test, and end the processes that read."""
+        """Test, then stop the workers of the loaders."""
         with self._watched(self.cfg):
             return super().test()
 
     @staticmethod
     def build_dataloader(*args, **kwargs) -> DataLoader:
-        """Build a loader that judges its images, whatever the set."""
+        """Build a loader that checks each image as it is decoded."""
         loader = Runner.build_dataloader(*args, **kwargs)
-        # An endless sampler repeats images; ten times in a batch is a slip.
+        # An endless sampler repeats images. A batch that contains each image
+        # more than ten times is probably a slip.
         endless = getattr(loader.sampler, 'infinite', False)
         images = len(loader.sampler) * (10 if endless else 1)
         if not len(loader) and images < loader.batch_size:
@@ -173,7 +181,7 @@ class ConsoleRunner(Runner):
         return loader
 
     def resume(self, filename: str, *args, **kwargs) -> None:
-        """Resume; from an older checkpoint of the folder if that fails."""
+        """Resume. If that fails, try older checkpoints of the work dir."""
         hooks = [h for h in self.hooks if isinstance(h, AtomicCheckpointHook)]
         problems: dict[str, Exception] = {}
         while filename not in problems:
@@ -190,12 +198,12 @@ class ConsoleRunner(Runner):
         name, problem = next(iter(problems.items()))
         if isinstance(problem, OSError | RuntimeError | ValueError):
             raise problem
-        # MMEngine's, of a part that is missing or of another type.
+        # An error of MMEngine: a part is missing or has another type.
         raise CheckpointError(f'{name} holds no run: {problem!r}') from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
-        """Load a checkpoint by our reader, which runs no code of it."""
-        # It prints what the log says, too.
+        """Load a checkpoint by our reader, which runs no code in the file."""
+        # MMEngine prints what it also logs.
         with redirect_stdout(None):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The loop of the frozen protocols."""
+"""The base class of the loops that evaluate frozen features."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -31,15 +31,15 @@ LOG_INTERVAL = 50  # batches
 
 
 class FeatureLoop(TestLoop):
-    """Extracts features of known and of other images, and predicts by them.
+    """Extracts features of labelled and other images, and predicts by them.
 
-    A subclass names its protocol: it builds :attr:`labelled`, and implements
+    Each subclass is one protocol. It builds :attr:`labelled` and implements
     :meth:`predict`.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
-            ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
-            last item is that.
+            ``extract_feat(inputs)``, which returns (B, D), or a tuple with
+            such a tensor as its last item.
         dataloader (DataLoader or dict): Loader of the images to classify.
         evaluator (Evaluator or dict or list): Metrics.
         which (str, optional): 'teacher' or 'student', passed to
@@ -50,10 +50,10 @@ class FeatureLoop(TestLoop):
             own ``data_root``.
 
     Attributes:
-        labelled (DataLoader): The images that are known, of
+        labelled (DataLoader): Loader of the labelled reference images, see
             :meth:`build_labelled`.
-        metric_names (Sequence[str] | None): Names of all its metrics; None if
-            it cannot know them, with an evaluator of another package.
+        metric_names (Sequence[str] | None): Names of all metrics; None if
+            they are unknown because metrics of another package are used.
         judgements (Sequence[Judgement]): Metrics that tell what training
             has gained, for :class:`.BaselinesHook`.
 
@@ -66,7 +66,7 @@ class FeatureLoop(TestLoop):
     judgements: Sequence[Judgement] = ()
     stage = 'test'
     with_label = True  # whether images have class labels
-    of_training = False  # whether they are those of the training
+    of_training = False  # whether these are training images
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class FeatureLoop(TestLoop):
         self.data_root = data_root
 
     def measures_only(self, kind: type[ImageMetric]) -> bool:
-        """Tell whether all metrics are of a kind, and have its own prefix."""
+        """Return whether all metrics are of a class, with its own prefix."""
         return all(
             isinstance(metric, kind) and metric.prefix == kind.default_prefix
             for metric in self.evaluator.metrics
@@ -130,20 +130,20 @@ class FeatureLoop(TestLoop):
         return self.predict(known, asked)
 
     def scale(self, feats: Tensor) -> Tensor:
-        """Scale features, (B, D), as the protocol takes them."""
+        """Scale features, (B, D), as the protocol requires."""
         return F.normalize(feats)
 
     def predict(
         self, known: FeatureShard, asked: FeatureShard
     ) -> Iterable[list[dict]]:
-        """Predict by the protocol. All ranks call this together.
+        """Predict with the protocol. All ranks call this together.
 
         Args:
             known (FeatureShard): This rank's share of the labelled images.
-            asked (FeatureShard): Its share of the images to predict.
+            asked (FeatureShard): This rank's share of the images to predict.
 
         Returns:
-            Iterable[list[dict]]: Data samples for the evaluator, in parts.
+            Iterable[list[dict]]: Lists of data samples for the evaluator.
         """
         raise NotImplementedError
 
@@ -154,7 +154,8 @@ class FeatureLoop(TestLoop):
             loader (DataLoader or dict): The loader, or its config.
 
         Returns:
-            DataLoader: The loader. It does not shuffle by default.
+            DataLoader: The loader. Built from a config, it does not shuffle
+            by default.
 
         Raises:
             ValueError: See :func:`check_loader`, :func:`check_same_classes`.
@@ -170,7 +171,7 @@ class FeatureLoop(TestLoop):
         return loader
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Encode normalised images, (B, C, H, W), by the model -> (B, D)."""
+        """Encode normalised images, (B, C, H, W), with the model: (B, D)."""
         options = {} if self.which is None else dict(which=self.which)
         with torch.autocast(inputs.device.type, enabled=self.fp16):
             feats = unwrap_model(self.runner.model).extract_feat(
@@ -187,22 +188,24 @@ class FeatureLoop(TestLoop):
     ) -> FeatureShard:
         """Extract the features of this rank's share of a loader's images.
 
-        The features are written into one tensor made at the start, so that a
-        large set needs its memory once. All ranks call this together.
+        The features are written into one tensor that is allocated at the
+        start. Joining parts would need twice the memory. All ranks call this
+        together.
 
         Args:
             loader (DataLoader): The images.
-            role (str): What they are for, for messages.
-            encode (Callable, optional): From normalised images,
+            role (str): What the images are for, such as 'labelled', for
+                messages.
+            encode (Callable, optional): Function from normalised images,
                 (B, C, H, W), to features. Defaults to :meth:`encode`.
 
         Returns:
-            FeatureShard: In the order of the loader.
+            FeatureShard: The features, in the order of the loader.
 
         Raises:
-            ValueError: If there is not one vector an image, a sample lacks
-                its label or its index, or a feature of any rank is not
-                finite.
+            ValueError: If ``encode`` does not give one vector per image, if a
+                sample lacks its label or its index, or if a feature on any
+                rank is not finite.
         """
         preprocess = unwrap_model(self.runner.model).data_preprocessor
         encode = encode or self.encode
@@ -212,7 +215,8 @@ class FeatureLoop(TestLoop):
         start = time.time()
         for i, data_batch in enumerate(loader, 1):
             seen = len(ids)
-            # Before they go to the device, where each would be waited for.
+            # Read before the batch moves to the device: there, the host would
+            # wait for each label.
             for sample in data_batch.get('data_samples') or [{}]:
                 label = class_label(sample, role) if self.with_label else -1
                 labels.append(label)
@@ -234,7 +238,7 @@ class FeatureLoop(TestLoop):
                 self.runner.logger.info(
                     f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
                 )
-        # It goes part by part, as a mask of all would need much memory.
+        # Checked in parts: a mask of all features would need much memory.
         parts = feats[: len(ids)].split(2**14)
         diverged = torch.tensor(
             not all(part.isfinite().all() for part in parts)

@@ -30,36 +30,38 @@ class InContextTestLoop(FeatureLoop):
 
     The protocol of Hummingbird (Balazevic et al., NeurIPS 2023, section 3.1),
     without any training. Predictions are enlarged to the size of the true
-    masks, which the metrics of mmsegmentation compare. The result does not
-    depend on the number of ranks. ``bank_patches`` among the metrics is the
-    size of the bank: results of different sizes are not comparable.
+    masks, with which the metrics of mmsegmentation compare them. The result
+    does not depend on the number of ranks. ``bank_patches`` among the metrics
+    is the size of the bank. Results with banks of different sizes are not
+    comparable.
 
     Args:
         *args: See :class:`FeatureLoop`; metrics are mmsegmentation's.
-            ``extract_feat(inputs)`` of the model gives patch features,
-            (B, D, h, w), or a tuple whose last item is that.
+            ``extract_feat(inputs)`` of the model returns patch features,
+            (B, D, h, w), or a tuple with these as its last item.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
-        bank_size (int): Patches of the bank, drawn from all images evenly; at
-            least one of each. Defaults to 1 024 000 (the paper: 1024 x 10^4
-            at most).
-        bank_epochs (int): Passes over the bank's images, of other random
-            transforms each. Defaults to 2, as in the paper.
+        bank_size (int): Number of patches in the bank. Each image gives the
+            same number, but at least one. Defaults to 1 024 000 (in the paper
+            at most 1024 x 10^4).
+        bank_epochs (int): Passes over the bank's images. Random transforms
+            differ between passes. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.
         temperature (float): T. Defaults to 0.02.
-        allow_missing (bool): Whether the bank may have no pixel of a class,
-            which is then never predicted. Defaults to False.
+        allow_missing (bool): Whether the bank may have no pixel of a class.
+            Such a class is never predicted. Defaults to False.
         seed (int): Seed of the choice of patches. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
-        ValueError: If an argument is out of range, bank and images have
-            different classes, masks do not fit their images or have other
-            labels, the image is not a multiple of the patch, memory cannot
-            hold the bank, or it has no pixel of a class.
+        ValueError: If an argument is out of range; if bank and test images
+            have different classes; if a mask has another size than its image
+            or labels of no class; if the sides of images are not multiples of
+            the patch; if the bank does not fit in memory, or has no pixel of
+            a class.
     """
 
-    with_label = False  # but masks
+    with_label = False  # they have masks instead
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class InContextTestLoop(FeatureLoop):
 
     @torch.no_grad()
     def measure(self) -> dict:
-        """Make the bank, segment the images and compute the metrics.
+        """Build the bank, segment the images and compute the metrics.
 
         Returns:
             dict: Metrics of the evaluator, and ``bank_patches``.
@@ -116,7 +118,7 @@ class InContextTestLoop(FeatureLoop):
         """Extract the labelled patches of the bank's images.
 
         Returns:
-            PatchBank: Ready to predict.
+            PatchBank: The bank, ready to predict.
         """
         loader, epochs = self.labelled, self.bank_epochs
         bank = PatchBank(
@@ -139,7 +141,7 @@ class InContextTestLoop(FeatureLoop):
         return bank
 
     def _bank_parts(self) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Yield numbers, patch features and masks of the bank's images."""
+        """Yield indices, patch features and masks of the bank's images."""
         loader, images = self.labelled, len(self.labelled.dataset)
         for epoch in range(self.bank_epochs):
             if hasattr(loader.sampler, 'set_epoch'):
@@ -151,7 +153,8 @@ class InContextTestLoop(FeatureLoop):
                     check_memory(
                         'patches of the bank (bank_size)',
                         min(patches, self.bank_size),
-                        # Features in float32, label shares on all ranks.
+                        # Features in float32 are split over the ranks. Each
+                        # rank has the label shares of all patches.
                         4 * maps.shape[1] / get_world_size()
                         + 2 * len(self.classes),
                         maps.device,
@@ -169,7 +172,7 @@ class InContextTestLoop(FeatureLoop):
         self, batch: dict, size_of_mask: str = 'img_shape'
     ) -> tuple[Tensor, list]:
         """Return patch features of a batch, (B, D, h, w), and its samples."""
-        for sample in batch['data_samples']:  # while they are on the CPU
+        for sample in batch['data_samples']:  # before they leave the CPU
             self._check_mask(sample, size_of_mask)
         model = unwrap_model(self.runner.model)
         data = model.data_preprocessor(batch, False)

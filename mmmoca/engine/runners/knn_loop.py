@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Weighted k-NN classification as a validation and as a test."""
+"""Loops for validating and testing by weighted k-NN classification."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
@@ -35,33 +35,35 @@ class KNNValLoop(FeatureLoop):
     class with weight exp(sim / T). Each rank holds a part of the bank; the
     result does not depend on the number of ranks.
 
-    Each query's data sample gets ``knn_pred`` (setting -> up to five labels,
-    best first) for :class:`KNNAccuracy` and, for any other metric,
-    ``pred_score`` and ``pred_label`` from the first k and temperature.
+    Each query's data sample gets ``knn_pred`` for :class:`KNNAccuracy`: a dict
+    from each k and temperature to up to five labels, the best first. For other
+    metrics it gets ``pred_score`` and ``pred_label``, with the first k and
+    temperature.
 
     Args:
         *args: See :class:`FeatureLoop`.
         bank_dataloader (DataLoader or dict): Loader of the labelled bank
             images.
-        k (int or Sequence[int]): Numbers of neighbours. In a smaller bank
-            all images vote. Defaults to (10, 20).
+        k (int or Sequence[int]): Numbers of neighbours. In a bank with fewer
+            images, all of them vote. Defaults to (10, 20).
         temperature (float or Sequence[float]): T. Defaults to 0.07.
         baselines (bool): Whether training also measures, before its first
             step, the encoder that it starts from and raw pixels (up to 6912
-            numbers an image), by the last k and temperature. Each validation
-            then logs ``knn/untrained_k20``, or ``knn/start_k20`` of weights
-            that were loaded, and ``knn/raw_pixels_k20``. Defaults to False.
+            numbers an image), with the last k and temperature. Each validation
+            then also logs ``knn/raw_pixels_k20`` and ``knn/untrained_k20`` (or
+            ``knn/start_k20``, if training starts from loaded weights).
+            Defaults to False.
         agreement (dict, optional): Arguments of
             :class:`NeighbourAgreementValLoop` and of
-            :func:`~mmmoca.engine.views.views_loader`: training also
-            measures the agreement of neighbours among its own images.
-            Defaults to None.
+            :func:`~mmmoca.engine.views.views_loader`. If given, each
+            validation also measures the agreement of neighbours among the
+            training images. Defaults to None.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
-        ValueError: If an argument is out of range, images have no label,
-            bank and queries have different classes or only one, or a loader
-            never ends.
+        ValueError: If an argument is out of range, if images have no label,
+            if bank and queries have different classes or only one class, or
+            if a loader never ends.
     """
 
     stage = 'val'
@@ -115,7 +117,7 @@ class KNNValLoop(FeatureLoop):
             self.runner.register_hook(BaselinesHook(self))
 
     def _compare_pipelines(self) -> None:
-        """Warn of a bank whose images are prepared otherwise."""
+        """Warn if bank and queries have different pipelines."""
         loaders = stage_loaders(self.runner.cfg, self.stage).values()
         found = [
             [plain(part.get('pipeline')) for part in member_configs(x.dataset)]
@@ -129,7 +131,7 @@ class KNNValLoop(FeatureLoop):
             )
 
     def measure(self, encode: Callable | None = None) -> dict:
-        """Classify once, and compare neighbours; see :class:`FeatureLoop`."""
+        """Classify and compare neighbours; see :meth:`FeatureLoop.measure`."""
         metrics = super().measure(encode)
         if self.agreement is not None:
             metrics |= self.agreement.measure(encode)
@@ -147,10 +149,10 @@ class KNNValLoop(FeatureLoop):
 class KNNTestLoop(KNNValLoop):
     """:class:`KNNValLoop` for ``test_cfg``, with the same arguments.
 
-    ``baselines`` and ``agreement`` are those of a training: a test that has
-    them of its ``val_cfg`` leaves them out.
+    ``baselines`` and ``agreement`` have no effect in a test. They are accepted
+    so that ``test_cfg`` can be a copy of ``val_cfg``.
 
-    It logs the accuracies of :class:`KNNAccuracy` as a table, too.
+    The loop also logs the accuracies of :class:`KNNAccuracy` as a table.
     """
 
     stage = 'test'

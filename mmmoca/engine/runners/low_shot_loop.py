@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Low-shot classification by logistic regression as a test."""
+"""A test by low-shot classification with logistic regression."""
 
 import tempfile
 from collections.abc import Sequence
@@ -20,35 +20,39 @@ from .feature_loop import FeatureLoop
 
 @LOOPS.register_module()
 class LowShotTestLoop(FeatureLoop):
-    """Classification from 1, 2, 5 images a class or 1 % of all.
+    """Classifies from 1, 2 or 5 images per class, or 1 % of all images.
 
-    The paper's low-shot protocol (Table 5d, after MSN): frozen features, each
-    row minus its mean and L2-normalised, and a multinomial logistic regression
-    for each subset. The ranks share the regressions. The feature is the mean
-    of the patch tokens WITHOUT the final norm (for MSN [CLS] without it).
+    The paper's low-shot protocol (Table 5d, after MSN). The frozen feature is
+    the mean of the patch tokens WITHOUT the final norm (for MSN, [CLS] without
+    it). From each feature its own mean is subtracted, and it is then
+    L2-normalised. A multinomial logistic regression is fitted to each set of
+    images. The ranks divide the regressions among themselves.
 
-    Each image's data sample gets ``lowshot_pred`` (name -> the label that
-    each set's classifier predicts) for :class:`LowShotAccuracy`. A warning
-    names the regressions that do not converge.
+    Each image's data sample gets ``lowshot_pred`` for
+    :class:`LowShotAccuracy`: a dict from the name of each subset to the labels
+    that the classifiers of its sets predict. A warning names the regressions
+    that do not converge.
 
     Args:
         *args: See :class:`FeatureLoop`.
         train_dataloader (dict): Loader of the training images. Its data set
-            (:class:`mmmoca.ImageFolder`) reads the subsets' images only.
-        subsets (dict[str, str | Sequence[str] | dict | None]): Name -> file
-            with a list of images, or several files whose accuracies are
-            averaged; or what to draw: ``dict(shots=5, sets=3)``. For the
-            format see :func:`mmmoca.evaluation.subsets.read_subsets`.
+            (:class:`mmmoca.ImageFolder`) reads only the subsets' images.
+        subsets (dict[str, str | Sequence[str] | dict | None]): For each name,
+            a file that lists the images of a set; or several files, whose
+            accuracies are averaged; or sets to draw, such as
+            ``dict(shots=5, sets=3)``. For the format see
+            :func:`mmmoca.evaluation.subsets.read_subsets`.
         regularization (float): Lambda. Defaults to 0.1.
-        max_iter (int): Iterations of L-BFGS. Defaults to 300.
+        max_iter (int): Largest number of iterations of L-BFGS. Defaults to
+            300.
         seed (int): Seed of the drawn subsets. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
         ImportError: If scikit-learn is not installed.
-        ValueError: If an argument is out of range, the images to classify
-            have no label, or a subset is empty or names unknown classes or
-            one class only.
+        ValueError: If an argument is out of range, if the images to classify
+            have no label, or if a subset is empty, or names unknown classes
+            or only one class.
         FileNotFoundError: If a subset names missing images.
     """
 
@@ -70,11 +74,11 @@ class LowShotTestLoop(FeatureLoop):
         self.fit = dict(regularization=regularization, max_iter=max_iter)
         source = with_data_root(train_dataloader, self.data_root)
         dataset = source['dataset']
-        # Only who draws needs to know all images.
+        # All images are listed only if sets are drawn from them.
         drawn = any(isinstance(source, dict) for source in subsets.values())
         found = DATASETS.build(dict(dataset, lazy_init=not drawn))
         images = images_by_class(found) if drawn else None
-        # Name -> for each set the rows of its images among all of them.
+        # self.subsets: name -> the rows of each set's images in `union`.
         union, self.subsets = read_subsets(
             subsets,
             found.img_prefix,
@@ -92,7 +96,7 @@ class LowShotTestLoop(FeatureLoop):
             )
 
     def scale(self, feats: Tensor) -> Tensor:
-        """See :func:`low_shot_features`."""
+        """Scale features, (B, D); see :func:`low_shot_features`."""
         return low_shot_features(feats)
 
     def predict(
