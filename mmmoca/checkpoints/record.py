@@ -294,8 +294,9 @@ def other_feature(saved: dict, config: dict) -> str | None:
         of them is not known.
     """
     model = config.get('model') or {}
-    neck = (model.get('neck') or {}).get('type')
-    kind = (model.get('backbone') or {}).get('out_type'), neck
+    parts = model.get('backbone'), model.get('neck')
+    backbone, neck = (p if isinstance(p, dict) else {} for p in parts)
+    kind = backbone.get('out_type'), neck.get('type')
     features = {('featmap', 'GlobalAveragePooling'): 'avg'}
     own = features.get(kind) or ('cls' if kind[0] == 'cls_token' else None)
     other = saved.get('feature')

@@ -85,6 +85,7 @@ def test_a_feature_that_the_run_did_not_use():
     cls = dict(backbone=dict(out_type='cls_token'), neck=None)
     pooled = dict(type='GlobalAveragePooling')
     avg = dict(backbone=dict(out_type='featmap'), neck=pooled)
+    boxes = dict(backbone=dict(out_type='featmap'), neck=[pooled])
     raw = dict(backbone=dict(out_type='raw'), neck=pooled)
     for saved, model, said in (
         ('cls', avg, True),
@@ -92,6 +93,7 @@ def test_a_feature_that_the_run_did_not_use():
         ('avg', avg, False),
         ('cls', cls, False),
         ('cls', raw, False),
+        ('cls', boxes, False),
         (None, cls, False),
     ):
         line = other_feature(dict(feature=saved), dict(model=model))

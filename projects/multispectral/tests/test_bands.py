@@ -41,6 +41,7 @@ PRETRAIN = [
 SETTINGS = dict(data_root='mine', knn_root='knn', classes='a,b', arch='s')
 ABSENT = {'grey', 'solarize'}
 SETTINGS |= dict(img_size=96, crop_size=96, scale='96,96', flip=0.3)
+SETTINGS['reduce_zero_label'] = True
 
 
 @pytest.mark.parametrize('config', sorted(CONFIGS.glob('*.py')))
