@@ -75,8 +75,8 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
                 exact = 'fused' in own or name in _MOMENTS
                 if exact and not _fits(name, value, parameter):
                     raise CheckpointError(
-                        f'{name} of the optimiser is no dense tensor of the '
-                        f'shape of its parameter: {ADVICE}'
+                        f'{name} of the optimiser is not a dense tensor of '
+                        f'the shape of its parameter: {ADVICE}'
                     )
     warnings = [
         f'{key} is {before} as in the checkpoint, not {now}; for {now}, '
@@ -87,7 +87,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
     if without and any(own.get('momentum') != 0 for own in owns):
         warnings.append(
             f'the checkpoint has no state of the optimiser for {without} of '
-            f'{len(known)} parameters, which begin anew'
+            f'{len(known)} parameters, whose state starts from zero'
         )
     return warnings
 

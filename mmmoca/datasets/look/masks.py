@@ -130,7 +130,7 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
         facts.wrong.append(
             f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
             'the values 0 and 255, and 255 is left out of the training: write '
-            '1 in the place of 255 where it means the second class'
+            '1 instead of 255 where it means the second class'
         )
     return facts
 

@@ -157,8 +157,9 @@ class CheckpointFitHook(Hook):
                 )
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
                 raise CheckpointError(
-                    'there is no run in the checkpoint: start from its '
-                    'weights by load_from=FILE with resume=False'
+                    'the checkpoint contains weights alone, so no run can be '
+                    'resumed from it: start from them, by load_from=FILE '
+                    'with resume=False'
                 )
             wrapper = runner.optim_wrapper
             if isinstance(wrapper, OptimWrapper):  # a training

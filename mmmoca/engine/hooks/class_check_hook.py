@@ -83,7 +83,7 @@ def _check_topk(loop: BaseLoop) -> None:
     if 0 < number < max(tops, default=0):
         raise ValueError(
             f'the evaluator has topk={max(tops)}, but there are {number} '
-            'classes: write val_evaluator.topk=1, and test_evaluator likewise'
+            'classes: write val_evaluator.topk=1 and test_evaluator.topk=1'
         )
 
 

@@ -63,8 +63,9 @@ class CodebookHook(Hook):
         left = words - needed * optimizer_steps(runner, runner.max_iters)
         if left > 0:
             runner.logger.warning(
-                f'{left} of the {words} words of model.codebook keep the '
-                'noise of step 0: lower num_words or raise num_new_words'
+                f'{left} of the {words} words of model.codebook are never '
+                'replaced in this run and stay random: lower num_words or '
+                'raise num_new_words'
             )
         loader = runner.train_dataloader
         batch = loader.batch_sampler.batch_size * get_world_size()

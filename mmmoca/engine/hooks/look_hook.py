@@ -97,13 +97,14 @@ def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
             classwise = any(getattr(m, 'classwise', False) for m in metrics)
             if metrics and not part.boxes.totals():
                 raise ValueError(
-                    f'{part.ann_file} has no annotations to evaluate by: '
-                    f'write {stage}_evaluator.format_only=True for '
-                    'predictions alone'
+                    f'{part.ann_file} has no annotations, so metrics cannot '
+                    f'be computed: write {stage}_evaluator.format_only=True '
+                    'for predictions alone'
                 )
             if classwise and part.cat_ids != sorted(part.cat_ids):
                 raise ValueError(
                     f'the categories of {part.ann_file} do not ascend by id, '
-                    'so that classwise=True would print the numbers of one '
-                    "under another's name: number them in the file's order"
+                    "so that classwise=True would print one category's "
+                    "metrics under another category's name: number them in "
+                    "the file's order"
                 )

@@ -162,7 +162,7 @@ class StepLogHook(Hook):
                     )
                     + f' ({numbers}). '
                     f'{advice_to_go_on(runner)} with a lower learning rate, '
-                    'or with bfloat16 in the place of float16, or look at '
+                    'or with bfloat16 instead of float16, or look at '
                     'masks and losses of your own, and at the images of the '
                     f'step: {listed(images, 8)}'
                 )

@@ -199,7 +199,9 @@ class ConsoleRunner(Runner):
         if isinstance(problem, OSError | RuntimeError | ValueError):
             raise problem
         # An error of MMEngine: a part is missing or has another type.
-        raise CheckpointError(f'{name} holds no run: {problem!r}') from problem
+        raise CheckpointError(
+            f'{name} cannot be resumed: {problem!r}'
+        ) from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code in the file."""
