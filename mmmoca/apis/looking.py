@@ -48,12 +48,18 @@ def look(
     Raises:
         FileNotFoundError: If there is neither an image at this place nor a
             config of this name.
-        ValueError: If a data set of a config cannot be built, or lacks files.
+        ValueError: If a data set of a config cannot be built, or lacks files;
+            or if a list is empty or contains a config.
     """
     with without_idle_warnings():  # the report says the same
         places = [os.path.expanduser(os.fspath(p)) for p in items_of(data)]
         if len(places) == 1:
             return _look(places[0], options)
+        for place in places:
+            if os.path.isfile(place) and not place.endswith('.tar'):
+                raise ValueError(f'{place} is a file: give a config alone')
+        if not places:
+            raise ValueError('the list of folders is empty')
         # MMEngine's ConcatDataset would require equal classes.
         return look_at(dict(data=ConcatDataset(map(_images_at, places))))
 

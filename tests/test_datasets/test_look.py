@@ -131,6 +131,9 @@ def test_doors_without_a_run(photos):
     (images,) = mmmoca.look([photos / 'a', str(photos / 'a')]).sections
     table = dict(images.rows)
     assert (table['images'], table['equal to another']) == ('8', '4 of 8')
+    for wrong in ([], [photos, OWN_CONFIG]):
+        with pytest.raises(ValueError, match=r'empty|alone'):
+            mmmoca.look(wrong)
     with pytest.raises(FileNotFoundError, match='no_such_place'):
         mmmoca.look('no_such_place')
     packed = photos / 'run/a.zip'
