@@ -19,41 +19,42 @@ class LoadBands(LoadImage):
     ``.npy`` by NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits,
     signed or not, and floats become float32 with the same values (rounded
     from 2**24 on). Channels keep the order of the file: a colour PNG is RGB,
-    so that ``to_rgb`` of the data preprocessor stays False. A palette gives
-    its colours where there are 3 or 4 channels, else its indices. A TIFF
-    where 0 is white is inverted. Of its series the first is read.
+    so ``to_rgb`` of the data preprocessor must stay False. An image with a
+    palette gives its colours if ``channels`` is 3 or 4, otherwise its indices.
+    A TIFF in which 0 is white is inverted. Of a TIFF with several series, the
+    first is read.
 
-    As in :class:`LoadImage`, a damaged file is skipped in training, or named
-    in an error. The same goes for a file whose values have other bits than
-    those of the first image of its set. A wrong number of channels is always
-    an error.
+    As in :class:`LoadImage`, a damaged file is skipped in training, or an
+    error names it. The same holds for a file whose values have another number
+    of bits than the first image of the set. A wrong number of channels always
+    raises an error.
 
     **Required Keys:** ``img_path``.
 
     **Added Keys:** ``img``, float32, (H, W, C); ``img_shape`` and
-    ``ori_shape``, its (H, W).
+    ``ori_shape``, its (H, W); ``oddities``, see :class:`LoadImage`.
 
     Args:
-        channels (int): Channels of every image, C: ``in_channels`` of the
-            backbone.
+        channels (int): C, the number of channels of every image; equal to
+            ``in_channels`` of the backbone.
         channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
             ``'first'`` for (C, H, W). Defaults to None: whichever of the two
             axes has C entries.
         nodata (float | str, optional): Value that stands for a pixel without a
-            measurement, such as -9999 or ``'nan'``; NaN then counts as such,
-            too. Defaults to None: what GDAL's tag in a TIFF says, or,
-            without it, no such value.
-        fill (float | str, optional): Value for those pixels. Defaults to None:
-            the mean of the channel's measured pixels in this image, or 0 if it
-            has none.
+            measurement, such as -9999 or ``'nan'``. NaN then also stands for
+            such a pixel. Defaults to None: the value in GDAL's tag of a TIFF,
+            or no value if there is no such tag.
+        fill (float | str, optional): Value that replaces those pixels.
+            Defaults to None: the mean of the channel's measured pixels in this
+            image, or 0 if there are none.
         **kwargs: ``skip_unreadable``, ``max_unreadable`` and
             ``backend_args`` of :class:`LoadImage`.
 
     Raises:
         ValueError: At build time, for an unknown ``channel_axis`` or
-            ``channels`` below 1; later, for an image of other channels, or
-            whose channel axis is not clear. It names the file.
-        OSError: As :class:`LoadImage`, for values that are not finite, too.
+            ``channels`` below 1; later, for an image with another number of
+            channels or an ambiguous channel axis. The message names the file.
+        OSError: As in :class:`LoadImage`; also for values that are not finite.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class LoadBands(LoadImage):
         self.channel_axis = channel_axis
         self.nodata = None if nodata is None else float(nodata)
         self.fill = None if fill is None else np.float32(fill)
-        # Bits and file of the first image. Copies share it, so that a look
-        # at the set before its workers start decides for all of them.
+        # Bits and file of the first image. Copies of this transform share the
+        # dict: an image read before the workers start sets the bits for all.
         self._first: dict[str, tuple[int, str]] = {}
 
     def decode(self, source: Source, header: Header) -> np.ndarray | None:
-        """Decode an image; its shape is that of the file."""
+        """Decode an image; keep the shape that the file gives."""
         palette = {3: 'RGB', 4: 'RGBA'}.get(self.channels, '')
         img = decode(source, header, palette=palette)
         if header.mode == '1' and img is not None and img.dtype == bool:
@@ -90,25 +91,26 @@ class LoadBands(LoadImage):
     def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
         """Decode and check an image, see :class:`LoadImage`.
 
-        In its header, transparency and pages that are bands do not count as
-        left out.
+        In the header that is returned, ``transparent`` is False, and pages
+        that became bands do not count as further ``frames``.
         """
         img, header = super().load(source, name)
         return img, _of_bands(header, img)
 
     def header(self, content: bytes, name: str) -> Header:
-        """Read what a file says of its bands, without their values.
+        """Read the header of a file, without the values of its bands.
 
         Args:
             content (bytes): Content of the file.
             name (str): What to call it in errors.
 
         Returns:
-            Header: As of :meth:`load`.
+            Header: The header that :meth:`load` returns.
 
         Raises:
-            OSError: If it is no image.
-            ValueError: If its channels are others, or not clear.
+            OSError: If the file is not an image.
+            ValueError: If the number of channels is wrong, or the channel axis
+                is ambiguous.
         """
         header = read_header(content)
         if header.format in ('NPY', 'TIFF'):
@@ -118,31 +120,32 @@ class LoadBands(LoadImage):
         return header._replace(transparent=False, orientation=1)
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
-        """Take images of all kinds."""
+        """Accept images of all kinds."""
 
     def check(self, img: np.ndarray, header: Header, name: str) -> np.ndarray:
         """Check a decoded image, and give it its final type.
 
         Args:
             img (np.ndarray): Image of any shape and depth.
-            header (Header): What it says of itself.
+            header (Header): Its header.
             name (str): What to call it in errors.
 
         Returns:
             The image, float32, (H, W, C).
 
         Raises:
-            OSError: If it has values that are no real or finite numbers.
-            DepthError: If it has other bits than the first image.
-            ValueError: If its channels are others, or not clear.
+            OSError: If it has values that are not real or not finite numbers.
+            DepthError: If it has another number of bits than the first image.
+            ValueError: If the number of channels is wrong, or the channel axis
+                is ambiguous.
         """
         self._check_depth(img.dtype, name)
         stored = self._channels_last(img, name)
         nodata = header.nodata if self.nodata is None else self.nodata
-        with np.errstate(over='ignore'):  # to infinity, seen below
+        with np.errstate(over='ignore'):  # gives inf, refused below
             img = np.array(stored, np.float32, order='C')
             if nodata is not None and stored.dtype.kind == 'f':
-                nodata = stored.dtype.type(nodata)  # as it was rounded there
+                nodata = stored.dtype.type(nodata)  # rounded as in the file
         valid = np.isfinite(img)
         if nodata is not None:
             missing = np.isnan(img) | (stored == nodata)
@@ -199,9 +202,9 @@ class LoadBands(LoadImage):
 
 
 def _of_bands(header: Header, img: np.ndarray) -> Header:
-    """Return the header of an image of bands, (H, W, C)."""
+    """Adapt the header of a file to the bands read from it, (H, W, C)."""
     there = math.prod(header.size) * header.channels * header.frames
-    left = header.frames if img.size < there else 1  # pages that are no bands
+    left = header.frames if img.size < there else 1  # pages that are not bands
     return header._replace(
         size=img.shape[:2], transparent=False, orientation=1, frames=left
     )

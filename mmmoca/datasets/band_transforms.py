@@ -13,7 +13,10 @@ from .transforms import ResizeEdge
 
 
 def _mean(x: np.ndarray) -> np.ndarray:
-    """Average each channel, columns first, which is many times faster."""
+    """Average each channel, (H, W, C) -> (C,).
+
+    Averaging over H first is many times faster than over H and W at once.
+    """
     rows = x.reshape(len(x), -1).mean(axis=0, dtype=np.float64)
     return rows.reshape(x.shape[1:]).mean(axis=0)
 
@@ -22,14 +25,14 @@ def _mean(x: np.ndarray) -> np.ndarray:
 class BandJitter(BaseTransform):
     """Change level, contrast, gain and noise of each channel.
 
-    It replaces :class:`ColorJitter` for images whose channels are no
+    It replaces :class:`ColorJitter` for images whose channels are not
     colours. With m and s the mean and standard deviation of a channel in the
     image, its pixels x become::
 
         gain * (m + contrast * (x - m) + s * (brightness + noise * n))
 
-    where n is a standard normal number of each pixel. The unit of x does not
-    matter; gain alone assumes that x is 0 where no light was measured.
+    where n is a standard normal number, drawn for each pixel. The unit of x
+    does not matter; only gain assumes that x is 0 where no light was measured.
     Results are clipped for integer images only.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8, uint16 or floats.
@@ -39,11 +42,11 @@ class BandJitter(BaseTransform):
     Args:
         brightness (float): Shift in standard deviations, drawn from
             [-brightness, brightness].
-        contrast (float): Factor about the mean, drawn from [1 - contrast, 1 +
-            contrast].
+        contrast (float): Factor of the deviation from the mean, drawn from
+            [1 - contrast, 1 + contrast].
         gain (float): Factor, drawn from [1 - gain, 1 + gain].
-        noise (float): Standard deviation of n in those of the channel, drawn
-            from [0, noise].
+        noise (float): Factor of n, in standard deviations of the channel,
+            drawn from [0, noise].
         per_band (bool): Draw separately for each channel, like drift of a
             sensor. False draws once for all channels, like a change of light,
             so that ``gain`` keeps their ratios.
@@ -94,7 +97,7 @@ class BandJitter(BaseTransform):
         x += offset.astype(np.float32)
         if noise.any():
             size = (gain * std * noise).astype(np.float32)
-            x += size * torch.randn(x.shape).numpy()  # the fastest
+            x += size * torch.randn(x.shape).numpy()  # the fastest generator
         if img.dtype.kind in 'ui':
             limits = np.iinfo(img.dtype)
             x = np.rint(x).clip(limits.min, limits.max)
@@ -104,10 +107,11 @@ class BandJitter(BaseTransform):
 
 @TRANSFORMS.register_module()
 class ResizeBands(ResizeEdge):
-    """Resize to a length of one edge, or of both, with PIL's antialiasing.
+    """Resize one edge to a length, or both edges, with PIL's antialiasing.
 
-    MMPreTrain's for any number of channels: Pillow takes uint8 images of
-    colours only, and OpenCV does not filter before it shrinks.
+    This is MMPreTrain's ``ResizeEdge`` for any number of channels. In
+    MMPreTrain's own, Pillow accepts only uint8 colour images, and OpenCV does
+    not filter before it shrinks.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
 
@@ -115,10 +119,11 @@ class ResizeBands(ResizeEdge):
     are added, width first.
 
     Args:
-        *args: MMPreTrain's. ``scale`` is the length of the edge in pixels,
-            or (width, height), whatever the image's own shape.
-        **kwargs: Likewise. ``edge`` is ``'short'``, ``'long'``, ``'width'``
-            or ``'height'``; ``interpolation`` is ``'bilinear'`` or
+        *args: Arguments of MMPreTrain's ``ResizeEdge``. ``scale`` is the
+            length of the edge in pixels, or the (width, height) of the output,
+            whatever the image's aspect ratio.
+        **kwargs: Further arguments of it. ``edge`` is ``'short'``, ``'long'``,
+            ``'width'`` or ``'height'``; ``interpolation`` is ``'bilinear'`` or
             ``'bicubic'``.
 
     Raises:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""mmdet's COCO dataset with checks; importing this needs mmdet."""
+"""mmdet's COCO dataset with checks; this module imports mmdet."""
 
 import json
 import os
@@ -25,12 +25,11 @@ class CheckedCOCO(COCO):
     Args:
         path (str): Path of the annotation file.
         masks (bool): Whether masks are loaded.
-        evaluated (bool): Whether it is for an evaluation. A list of images
-            without annotations is accepted then: predictions may be all that
-            is wanted.
+        evaluated (bool): Whether the file is used for an evaluation. It may
+            then lack annotations, since only predictions may be wanted.
 
     Raises:
-        ValueError: If it is no JSON file. See also :func:`check_entries`.
+        ValueError: If it is not a JSON file. See also :func:`check_entries`.
     """
 
     def __init__(self, path: str, masks: bool, evaluated: bool) -> None:
@@ -52,15 +51,16 @@ class CheckedCOCO(COCO):
         """Return the ids of the classes, in their order.
 
         Args:
-            cat_names (Sequence[str]): Classes of the config.
+            cat_names (Sequence[str]): Names of the classes in the config.
 
         Raises:
-            ValueError: If a class is no category, or the orders differ.
+            ValueError: If a class is not among the categories of the file, or
+                the classes have another order than the categories.
         """
         known = [category['name'] for category in self.dataset['categories']]
         if [name for name in known if name in cat_names] != list(cat_names):
             texts = all(isinstance(name, str) for name in cat_names)
-            show = str if texts else repr  # which tells 1 from '1'
+            show = str if texts else repr  # repr tells 1 from '1'
             raise ValueError(
                 f'{self.path} has the categories '
                 f'{listed(map(show, known), 100)}, which the classes '
@@ -72,10 +72,10 @@ class CheckedCOCO(COCO):
 
 
 class CheckedCocoDataset(CocoDataset):
-    """See :func:`mmmoca.datasets.coco`.
+    """mmdet's ``CocoDataset`` with the checks of :func:`mmmoca.datasets.coco`.
 
     Attributes:
-        boxes (BoxFacts): What the objects are.
+        boxes (BoxFacts): Facts about the objects of the file.
     """
 
     def load_data_list(self) -> list[dict]:
@@ -103,7 +103,7 @@ class CheckedCocoDataset(CocoDataset):
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Parse an image and the objects that mmdet takes; count all."""
+        """Parse an image with the objects that mmdet uses; count all."""
         image = raw_data_info['raw_img_info']
         names, size = (
             self.metainfo['classes'],
@@ -131,7 +131,7 @@ class CheckedCocoDataset(CocoDataset):
         return data
 
     def _check_images(self, paths: set[str]) -> None:
-        """Check that images exist, by one listing of each local folder."""
+        """Check that the images exist; list each local folder only once."""
         there = paths
         if self.backend_args is None:
             folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Names of classes, which data sets that belong together share."""
+"""Checks that data sets that belong together have the same classes."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -10,16 +10,18 @@ from mmmoca.messages import listed
 def check_same_classes(
     names: Sequence[str], others: Sequence[str], roles: tuple[str, str]
 ) -> None:
-    """Refuse labels that mean different classes.
+    """Raise if equal labels mean different classes in two sets of images.
 
     Args:
-        names (Sequence[str]): Names of the classes of some images; none if
-            they have no names.
-        others (Sequence[str]): Names of the classes of other images.
-        roles (tuple[str, str]): What the images are for, for the message.
+        names (Sequence[str]): Class names of the first set; empty if its
+            classes have no names.
+        others (Sequence[str]): Class names of the second set, or empty.
+        roles (tuple[str, str]): What the first and the second set are for, as
+            the message calls them.
 
     Raises:
-        ValueError: If both have names, and not the same ones in one order.
+        ValueError: If both sets have class names, and the names or their order
+            differ.
     """
     if names and others and tuple(names) != tuple(others):
         pairs = (names, others, roles), (others, names, roles[::-1])

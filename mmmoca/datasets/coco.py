@@ -4,29 +4,32 @@ from mmengine.dataset import BaseDataset
 from mmmoca.registry import DATASETS
 
 
-# A function, because a class would have to inherit from mmdet's: whoever
-# pretrains needs neither mmdet nor its compiled operators.
+# This is a function because a class would have to inherit from mmdet's, and
+# pretraining must need neither mmdet nor its compiled operators.
 @DATASETS.register_module(name='CheckedCocoDataset')
 def coco(**dataset) -> BaseDataset:
     """Build mmdet's ``CocoDataset`` and check its files.
 
-    Registered as ``mmmoca.CheckedCocoDataset``. mmdet alone ignores unknown
-    categories, numbers the others in the file's order even if the classes have
-    another, and notices a missing image or mask only when training reaches it.
+    Registered as ``mmmoca.CheckedCocoDataset``. Without these checks, mmdet
+    ignores classes that the file does not have, numbers the rest in the file's
+    order even if ``metainfo`` has another order, and notices a missing image
+    or mask only when training reaches it.
 
     Args:
         **dataset: Arguments of ``CocoDataset``.
 
     Returns:
-        BaseDataset: The dataset, of a subclass of ``CocoDataset``.
+        BaseDataset: An instance of a subclass of ``CocoDataset``.
 
     Raises:
-        ValueError: If the file is no annotation file of COCO's format, or has
-            ids, references, boxes or masks that make no sense; if no object
-            is left, as others are logged and left out, or only crowds; if
-            its categories are not the classes of ``metainfo``; or if an
-            annotation has no mask although ``LoadAnnotations`` loads masks.
-        FileNotFoundError: If there are images missing.
+        ValueError: If the file is not an annotation file in COCO's format, or
+            has ids, references, boxes or masks that make no sense; if no
+            object can be used, or only crowds (a few unusable objects are left
+            out with a warning); if ``filter_cfg`` leaves no image; if a class
+            of ``metainfo`` is not among the categories, or their orders
+            differ; or if an annotation has no mask although
+            ``LoadAnnotations`` loads masks.
+        FileNotFoundError: If images are missing or outside ``data_prefix``.
     """
     from .checked_coco import CheckedCocoDataset
 

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds entries of COCO's annotation files that make no sense.
 
-mmdet is not imported here. A file has up to a million objects: each is looked
-at once, in plain Python.
+This module does not import mmdet. A file may have a million objects, so each
+object is checked only once, in plain Python.
 """
 
 import math
@@ -20,13 +20,13 @@ _REQUIRED = dict(
     annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
     categories=('id', 'name'),
 )
-# What may occur once. The objects of an image that is listed twice would be
-# background of the other one.
+# Keys whose values must be unique. If an image were listed twice, the objects
+# of one entry would be background in the other entry.
 _UNIQUE = dict(
     images=('id', 'file_name'), annotations=('id',), categories=('id', 'name')
 )
-# A number of a compressed RLE. pycocotools would read on where its last
-# character is missing.
+# The pattern of a number in a compressed RLE. Without the last character,
+# pycocotools would read beyond the end of the string.
 _COUNT = '[P-o]{0,6}[0-O]'
 
 
@@ -37,12 +37,13 @@ def check_entries(
 
     Args:
         path (str): The file, for messages.
-        content (Any): What it contains.
+        content (Any): Its parsed content.
         masks (bool): Whether ``segmentation`` is read.
-        evaluated (bool): Whether COCO's evaluation reads it.
+        evaluated (bool): Whether COCO's evaluation reads the file.
 
     Raises:
-        ValueError: Counts and names the entries that make no sense.
+        ValueError: If entries make no sense, which the message counts and
+            names, or if required lists or keys are missing.
     """
     for name, keys in _REQUIRED.items():
         entries = content.get(name) if isinstance(content, dict) else None
@@ -67,7 +68,7 @@ def check_entries(
 
 
 def _names(content: dict) -> Iterator[tuple[str, Any]]:
-    """Yield the ids and names that are invalid or occur twice."""
+    """Yield a problem and a value for each invalid or repeated id or name."""
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
@@ -83,7 +84,11 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
 def _values(
     content: dict, masks: bool, evaluated: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the sizes, references, boxes and masks that make no sense."""
+    """Yield a problem and an id for each entry that makes no sense.
+
+    The sizes of the images and the annotations' references, boxes and masks
+    are checked.
+    """
     sizes = {i['id']: [i['height'], i['width']] for i in content['images']}
     categories = {category['id'] for category in content['categories']}
     for index, size in sizes.items():
@@ -107,7 +112,10 @@ def _values(
 
 
 def _problem(one: dict, size: list[int] | None) -> str | None:
-    """Say what makes no sense in an object, or in its mask."""
+    """Return what makes no sense in an object, or None.
+
+    The mask is checked only if ``size``, the image's [H, W], is given.
+    """
     box, mask = one['bbox'], one.get('segmentation')
     if not are_finite(box) or len(box) != 4 or not are_finite([one['area']]):
         return 'bbox is not four finite numbers, or area is not a finite one'
@@ -119,42 +127,42 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return 'segmentation is missing, which with_mask=True reads'
     if isinstance(mask, dict):
         counts = _counts(mask.get('counts'))
-        # pycocotools takes what is not counted from memory as it finds it.
+        # pycocotools leaves pixels that the counts do not reach undefined.
         same = mask.get('size') == size and sum(counts) == math.prod(size)
         return (
             None if same and min(counts) >= 0 else 'RLE does not fit its image'
         )
     if not isinstance(mask, list) or not all(map(are_finite, mask)):
         return 'segmentation is no list of polygons, each a list of numbers'
-    # pycocotools makes room for each pixel on the way, or fails in doing so.
+    # pycocotools allocates memory for each pixel along the outline, or fails.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
         return 'segmentation reaches far beyond the image'
-    # Polygons of the corner pixel have a small box.
+    # An object in the corner pixel also has numbers up to 1, but a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
         return 'segmentation has fractions of the image, not pixels'
     return None
 
 
 def _evaluation_problem(one: dict, masks: bool) -> str | None:
-    """Say what pycocotools would fail at, or misread."""
+    """Return what pycocotools would fail at or misread, or None."""
     if 'iscrowd' not in one:
         return 'iscrowd is missing, which the evaluation reads'
-    if one['id'] == 0:  # taken for "no match"
+    if one['id'] == 0:  # pycocotools' "no match"
         return 'id is 0, which the evaluation takes for none'
     mask = one.get('segmentation')
-    # Four numbers at the start are taken for a box.
+    # If the first polygon has four numbers, pycocotools reads boxes.
     if masks and isinstance(mask, list) and mask and len(mask[0]) < 6:
         return 'segmentation begins with less than three points'
     return None
 
 
 def _counts(rle: Any) -> list[int]:
-    """Return the counts of an RLE in any order, or none if it is none."""
+    """Return the counts of an RLE, in any order; [] if it is not an RLE."""
     if isinstance(rle, list) and set(map(type, rle)) <= {int}:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):
         return []
-    # Each from the third on is the difference from the last but one.
+    # From the fourth on, a number is the difference from the last but one.
     numbers = [*map(_number, re.findall(_COUNT, rle))]
     odd, even = accumulate(numbers[1::2]), accumulate(numbers[2::2])
     return [numbers[0], *odd, *even]
@@ -162,15 +170,15 @@ def _counts(rle: Any) -> list[int]:
 
 @lru_cache(2**16)
 def _number(code: str) -> int:
-    """Decode a number of a compressed RLE: five bits a character, a sign."""
+    """Decode a signed number of a compressed RLE, five bits a character."""
     parts = [ord(letter) - 48 & 31 for letter in code]
     number = sum(part << 5 * i for i, part in enumerate(parts))
     return number - (parts[-1] >> 4 << 5 * len(parts))
 
 
 def are_finite(values: object) -> bool:
-    """Return whether these are finite numbers in a list."""
-    try:  # sum() looks at all of them at once
+    """Return whether ``values`` is a list of finite numbers."""
+    try:  # one sum() checks all of them
         return isinstance(values, list) and math.isfinite(sum(values))
     except TypeError:
         return False

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The one reader of images, of files and in memory."""
+"""Decodes all images of the project, from files and in memory."""
 
 import io
 import math
@@ -12,8 +12,8 @@ from mmmoca.requirements import import_extra
 
 from .headers import Header, Source, npy_layout, open_image
 
-PIXELS = 2**30  # OpenCV's own limit of an image
-# How OpenCV mirrors what EXIF turns, after 5 to 8 are transposed.
+PIXELS = 2**30  # OpenCV's own limit for an image
+# OpenCV's flip code for each EXIF orientation; 5 to 8 are transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 
 
@@ -32,25 +32,32 @@ def decode(
 
     Args:
         source (bytes | Image.Image | np.ndarray): The bytes of a file, or an
-            image in memory; of an array channels are last, in RGB order.
-        header (Header): What :func:`read_header` says of it.
+            image in memory. An array has its channels last, in RGB order.
+        header (Header): The header that :func:`read_header` returned for it.
         form (str): 'color' for BGR, 'grayscale', or 'stored' for the values
-            and the order of the file, those of a palette its indices.
-        backend (str): 'cv2' or 'pillow', which decodes pictures.
-        turned (bool): Turn it as EXIF says, unless it is 'stored'.
-        shrink (int): Decode a JPEG file at 1/2, 1/4 or 1/8 of its size.
-        deep (bool): Keep more than 8 bits, instead of the upper 8.
-        background (tuple[int, int, int], optional): Show what is transparent
-            on this colour, RGB. By default what lies under it is taken.
-        palette (str): 'RGB' or 'RGBA' for the colours of a palette that is
+            and the channel order of the file. With 'stored', a palette image
+            gives its indices.
+        backend (str): 'cv2' or 'pillow', the decoder of files that both can
+            decode.
+        turned (bool): Turn the image as EXIF says. It has no effect with
             'stored'.
+        shrink (int): Decode a JPEG file at 1/shrink of its size: 1, 2, 4 or 8.
+        deep (bool): Keep values of more than 8 bits. False keeps their upper
+            8 bits.
+        background (tuple[int, int, int], optional): Colour, RGB, on which
+            transparent pixels are shown. By default the colour that is stored
+            under them is used.
+        palette (str): 'RGB' or 'RGBA' replaces the indices of a palette image
+            by colours, although ``form`` is 'stored'.
 
     Returns:
-        np.ndarray: (H, W, C) or (H, W); None if OpenCV cannot decode it.
+        np.ndarray: (H, W, C) or (H, W). None if OpenCV cannot decode the file,
+        or if it is an NPY file and ``form`` is not 'stored'.
 
     Raises:
-        Exception: Each decoder has errors of its own. ValueError, if it has
-            more than 2**30 pixels, or colours that no decoder shows.
+        Exception: Each decoder raises errors of its own.
+        ValueError: If the image has more than 2**30 pixels, or if its colours
+            are CIELAB.
     """
     stored = form == 'stored'
     if isinstance(source, np.ndarray):
@@ -69,7 +76,7 @@ def decode(
     img = None
     if isinstance(source, bytes):
         img = _opencv_values(source, form, shrink, deep)
-        if img is None and header.format == 'TIFF':  # some sizes of tiles
+        if img is None and header.format == 'TIFF':  # for certain tile sizes
             source = open_image(source)
     if not isinstance(source, bytes):
         source = _coloured(source, header, palette)
@@ -96,20 +103,20 @@ def upright(img: np.ndarray, turn: int) -> np.ndarray:
 
 
 def _left_to_turn(header: Header, turned: bool) -> int:
-    """Return the turn that is left to do after decoding, as EXIF counts."""
+    """Return the EXIF orientation that is left to apply after decoding."""
     turn = header.orientation
-    if header.format == 'TIFF':  # which both decoders turn by themselves
+    if header.format == 'TIFF':  # both decoders have turned it
         return 1 if turned else {6: 8, 8: 6}.get(turn, turn)
     return turn if turned else 1
 
 
 def check_size(*shape: int) -> None:
-    """Refuse an image of more than 2**30 pixels of four channels.
+    """Raise if an image has more than 2**30 pixels or 2**32 values.
 
-    A few bytes of a file are enough to ask for more memory than there is.
+    A file of a few bytes can claim a size that exceeds the memory.
 
     Raises:
-        ValueError: It tells the shape.
+        ValueError: If the image is too large. The message tells its shape.
     """
     values = math.prod(shape)
     pixels = values // max(1, min(shape)) if len(shape) == 3 else values
@@ -118,12 +125,12 @@ def check_size(*shape: int) -> None:
 
 
 def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:
-    """Return whether OpenCV cannot decode it: palettes, HEIC and others."""
+    """Return whether Pillow must decode an image: HEIC, palettes, others."""
     clear, tiff = header.transparent, header.format == 'TIFF'
     if form == 'stored':
         clear = clear and header.bits <= 8 and not tiff
         return header.mode == 'P' or clear
-    # OpenCV multiplies colours of a TIFF by their transparency.
+    # OpenCV multiplies the colours of a TIFF by alpha.
     shown = background is not None or (tiff and header.bits <= 8)
     other = header.format == 'HEIF' or header.mode == 'LAB'
     return (clear and shown) or other or header.scaled
@@ -141,7 +148,7 @@ def _opencv_values(
         grey = form == 'grayscale'
         flag |= cv2.IMREAD_GRAYSCALE if grey else cv2.IMREAD_COLOR
     if deep:
-        flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
+        flag |= cv2.IMREAD_ANYDEPTH  # no effect on files of 8 bits
     if content.startswith(b'P7'):  # PAM, whose colours OpenCV swaps
         return None
     img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
@@ -161,9 +168,9 @@ def _pillow_values(
         return np.asarray(image)
     if image.mode == 'LAB':
         raise ValueError('its colours are CIELAB: convert it to RGB')
-    if image.mode.startswith('I'):  # of 16 bits, which PIL clips at 255
+    if image.mode.startswith('I'):  # 16 bits, which PIL clips at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ('La', 'RGBa'):  # which PIL takes to no other mode
+    if image.mode in ('La', 'RGBa'):  # PIL converts these only to LA, RGBA
         image = image.convert(f'{image.mode[:-1]}A')
     if background is not None and header.transparent:
         canvas = Image.new('RGBA', image.size, (*background, 255))
@@ -177,7 +184,7 @@ def _pillow_values(
 
 
 def stored_shape(content: bytes, header: Header) -> tuple[int, ...]:
-    """Return the shape of a TIFF's first series, or of an array's file."""
+    """Return the shape of a TIFF's first series, or of an NPY file's array."""
     if header.format == 'NPY':
         return npy_layout(content)[0]
     tifffile = import_extra('tifffile', 'TIFF')
@@ -187,7 +194,7 @@ def stored_shape(content: bytes, header: Header) -> tuple[int, ...]:
 
 def _npy_values(content: bytes) -> np.ndarray:
     shape, dtype, columns, begin = npy_layout(content)
-    # np.load would make room for whatever the header says.
+    # np.load would allocate whatever size the header claims.
     values = np.frombuffer(content, dtype, math.prod(shape), begin)
     return values.reshape(shape, order='F' if columns else 'C')
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Selects files by their extensions, and counts the others."""
+"""Selects files by their extensions, and counts the files left out."""
 
 import os
 from collections import Counter
@@ -11,15 +11,16 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from mmmoca.messages import listed
 
 HEIC = ('.heic', '.heif')
-# Formats that OpenCV decodes without options, and pillow-heif, if installed.
+# Formats that OpenCV decodes without options, and HEIC if pillow-heif is
+# installed.
 EXTENSIONS = (
     *IMG_EXTENSIONS,
     *('.avif', '.gif', '.jfif', '.jp2', '.jpe', '.pbm', '.pnm'),
     *(HEIC if find_spec('pillow_heif') else ()),
 )
-# LoadBands reads arrays of NumPy, too.
+# LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# Files of an archive that no option can take.
+# What a count calls files in an archive that no option can include.
 REPLACED = 'replaced by a later one of the name'
 TAKE = (
     "to take them, write extensions='' (all files) or a list of extensions in "
@@ -32,14 +33,15 @@ def with_extension(
     extensions: tuple[str, ...],
     left_out: Counter[str],
 ) -> Iterator[str]:
-    """Take the files with one of some extensions, and count the others.
+    """Yield the files with one of the given extensions; count the rest.
 
     Args:
         paths (Iterable[str]): Names or paths of files.
-        extensions (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
-            lower-case; ``('',)`` takes all.
-        left_out (Counter[str]): Number of files by what they are, as ``of
-            .avif`` and ``without an extension``. The others are added to it.
+        extensions (tuple[str, ...]): Lower-case endings, such as ``('.jpg',
+            '_mask.png')``; ``('',)`` includes all files.
+        left_out (Counter[str]): Number of files of each kind, such as ``of
+            .avif`` or ``without an extension``. The files that are not yielded
+            are added to it.
 
     Yields:
         The paths with one of the extensions, in the given order.
@@ -52,22 +54,22 @@ def with_extension(
 
 
 def count_left_out(path: str, left_out: Counter[str]) -> None:
-    """Count a file by its extension, see :func:`with_extension`."""
+    """Add a file to the counts of :func:`with_extension`."""
     extension = os.path.splitext(path)[1]
     left_out[f'of {extension}' if extension else 'without an extension'] += 1
 
 
 def counted(left_out: Counter[str]) -> str:
-    """Write numbers of files: ``3 of .avif, 1 without an extension``."""
+    """Write counts of files: ``3 of .avif, 1 without an extension``."""
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 
 def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
-    """Say what is left out of a folder.
+    """Write a sentence on the files left out of a folder.
 
     Args:
         left_out (Counter[str]): See :func:`with_extension`, not empty.
-        remedy (str): What to do to take those files.
+        remedy (str): What the user can do to include those files.
     """
     if left_out.keys() == {REPLACED}:
         return f'files left out: {counted(left_out)}'

@@ -4,7 +4,7 @@
 MOCA's augmentation is defined by torchvision on PIL images (paper, appendix
 "Image augmentations pseudo-code"). Each function here reproduces PIL's
 arithmetic, its truncation of fractions included, so that swapping the
-pipeline does not move the distribution of the views.
+pipeline does not change the distribution of the views.
 """
 
 import math
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 
 def check_interpolation(interpolation: str) -> None:
-    """Raise a ValueError for one that :func:`resize` does not know."""
+    """Raise a ValueError if :func:`resize` lacks this interpolation."""
     if interpolation not in ('bilinear', 'bicubic'):
         raise ValueError(
             f"interpolation={interpolation!r}: write 'bilinear' or 'bicubic'"
@@ -48,8 +48,8 @@ def resize(
             f'{img.dtype} cannot be resized: load by mmmoca.LoadBands'
         )
     x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
-    # This order makes a channels-last tensor, for which alone PyTorch's
-    # kernel is fast.
+    # The permuted view has the memory format channels-last, the only one for
+    # which PyTorch's kernel is fast.
     x = x[None].permute(0, 3, 1, 2)  # (H, W, C) -> (1, C, H, W)
     x = F.interpolate(x, size, mode=interpolation, antialias=True)
     out = np.ascontiguousarray(x[0].permute(1, 2, 0).numpy())
@@ -57,7 +57,7 @@ def resize(
 
 
 def _blend_table(base: int, factor: float) -> np.ndarray:
-    """Tabulate ``base + factor * (value - base)``, cut to uint8, (256,)."""
+    """Tabulate ``base + factor * (value - base)`` as uint8, (256,)."""
     values = np.arange(256, dtype=np.float32)
     values = base + np.float32(factor) * (values - base)
     return np.clip(values, 0, 255).astype(np.uint8)
@@ -110,7 +110,7 @@ def adjust_hue(img: np.ndarray, shift: float) -> np.ndarray:
 
     Args:
         img (np.ndarray): BGR image of shape (H, W, 3), uint8.
-        shift (float): Part of the whole circle, in [-0.5, 0.5].
+        shift (float): Fraction of the whole circle, in [-0.5, 0.5].
 
     Returns:
         The image, of the same shape and type.
@@ -140,9 +140,9 @@ def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     PIL averages over a box of fractional width, three times along the rows
     and three times along the columns (Gwosdek et al., "Theoretical
     Foundations of Gaussian Convolution by Extended Box Filtering", 2011).
-    Here too the result is rounded after each pass: blurring a uint8 image
-    at once, with the three boxes' common kernel or a sampled Gaussian,
-    leaves up to 12 % less contrast between neighbours.
+    As in PIL, the result is rounded after each pass. Blurring a uint8 image
+    in one pass, with the three boxes' common kernel or a sampled Gaussian,
+    would leave up to 12 % less contrast between neighbouring pixels.
 
     Args:
         img (np.ndarray): Image of shape (H, W) or (H, W, C), uint8 or float32.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads what a file says of its image, without its pixels."""
+"""Reads the header of an image: format, size, depth, but no pixels."""
 
 import io
 import struct
@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.ExifTags import Base as Tag
 
-# A file in memory, or an image of PIL or NumPy.
+# The bytes of a file, or an image of PIL or NumPy.
 Source = bytes | Image.Image | np.ndarray
 
 NPY = b'\x93NUMPY'
@@ -20,7 +20,7 @@ TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
 TURNED = 'turned by EXIF'
 _GDAL_NODATA = 42113
-# The tags that are read; others may be as long as the file.
+# The TIFF tags that are read; other tags may be as long as the file.
 _TAGS = {
     Tag.NewSubfileType,
     Tag.ImageWidth,
@@ -37,35 +37,39 @@ _TAGS = {
     Tag.SampleFormat,
     _GDAL_NODATA,
 }
-# The types of a TIFF's numbers, by its tag.
+# The types of a TIFF's values, by its SampleFormat tag.
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
 _TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
-# Pillow's mode for a TIFF's photometric interpretation, and the number of
-# bands of its colours, 1 for others.
+# By a TIFF's photometric interpretation: Pillow's mode, and the number of
+# colour channels, which is 1 for values that are not listed.
 _MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
 _COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
-# How the bytes of a format end.
+# The last bytes of a complete file, by format.
 _ENDS = {'GIF': b'\0;', 'JPEG2000': b'\xff\xd9'}
 
 
 class Header(NamedTuple):
-    """What a file says of its image, without its pixels.
+    """What a file states about its image.
 
     Attributes:
-        format (str): Pillow's name; 'NPY'; '' of an array in memory.
-        mode (str): Pillow's; NumPy's type, where Pillow has none.
+        format (str): Pillow's name of the format, or 'NPY'; '' for an array in
+            memory.
+        mode (str): Pillow's mode; a type such as 'uint16' where Pillow has no
+            mode.
         size (tuple[int, int]): H and W as stored.
         channels (int): Number of channels as stored: 1 for a palette.
-        bits (int): Bits of a channel.
-        orientation (int): 1 to 8, as EXIF counts; 1 if it says none.
+        bits (int): Bits per channel.
+        orientation (int): EXIF orientation, 1 to 8; 1 if there is none.
         transparent (bool): Whether pixels can be transparent.
         extra (int): Channels that are neither colours nor transparency.
-        inverted (bool): Whether 0 is white, in a TIFF.
-        nodata (float, optional): The value that stands for no measurement, by
-            GDAL.
-        frames (int): Pages, frames or series. Only the first is read.
-        whole (bool): Whether the file ends as its format ends.
+        inverted (bool): Whether 0 is white, which a TIFF can state.
+        nodata (float, optional): Value of pixels without a measurement, from
+            GDAL's tag.
+        frames (int): Number of pages, frames or series. Only the first is
+            read.
+        whole (bool): Whether the file ends as its format requires. False means
+            that it was cut short.
         odd_exif (bool): Whether there is EXIF that cannot be read.
         scaled (bool): Whether Pillow has to scale its numbers to 8 or 16
             bits: a PGM or PPM with another maximum, a BMP of 15 or 16 bits.
@@ -93,15 +97,15 @@ class Header(NamedTuple):
 
     @property
     def hides_turn(self) -> bool:
-        """bool: Whether EXIF turns the image, and keeps its size."""
+        """bool: Whether EXIF turns the image without changing H and W."""
         return self.orientation > 1 and self.shown == self.size
 
     def oddities(self, background: object = None) -> tuple[str, ...]:
         """Return what stands out, as phrases that a report counts.
 
         Args:
-            background (object): That of the loader. Transparency does not
-                stand out if it has one.
+            background (object): Background colour of the loader, or None. With
+                a colour, transparency does not stand out.
         """
         found = {
             'with transparency': self.transparent and background is None,
@@ -114,14 +118,14 @@ class Header(NamedTuple):
 
 
 def read_header(source: Source) -> Header:
-    """Read what an image says of itself, without decoding a file.
+    """Read the header of an image, without decoding a file.
 
     Args:
         source (bytes | Image.Image | np.ndarray): The bytes of a file, or an
-            image in memory. One of PIL is loaded.
+            image in memory. A PIL image is loaded.
 
     Returns:
-        Header: See there.
+        Header: The header.
 
     Raises:
         OSError: If it is not a known kind of image, or a closed PIL image.
@@ -130,7 +134,7 @@ def read_header(source: Source) -> Header:
         if isinstance(source, np.ndarray):
             return _header_of_shape('', source.shape, source.dtype)
         if isinstance(source, Image.Image):
-            # Loading a TIFF turns it, and takes the tag away.
+            # Loading a TIFF turns it and removes its orientation tag.
             turn = getattr(source, 'tag_v2', {}).get(Tag.Orientation, 1)
             source.load()
             return _header_of_pillow(source, turn=_valid(turn))
@@ -148,7 +152,7 @@ def read_header(source: Source) -> Header:
 
 
 def npy_layout(content: bytes) -> tuple[tuple[int, ...], np.dtype, bool, int]:
-    """Return shape, type, whether in Fortran order, and offset of values."""
+    """Return the shape, dtype, Fortran order and offset of an NPY array."""
     stream = io.BytesIO(content)
     old = np.lib.format.read_magic(stream) == (1, 0)
     read = np.lib.format.read_array_header_1_0
@@ -158,9 +162,10 @@ def npy_layout(content: bytes) -> tuple[tuple[int, ...], np.dtype, bool, int]:
 
 
 def open_image(content: bytes) -> Image.Image:
-    """Open an image without decoding it, of any size.
+    """Open an image of any size without decoding it.
 
-    ``Image.open`` has a limit that belongs to the whole process.
+    ``Image.open`` refuses large images, and its limit can be raised only for
+    the whole process.
 
     Args:
         content (bytes): The bytes of a file.
@@ -177,7 +182,7 @@ def open_image(content: bytes) -> Image.Image:
     stream = io.BytesIO(content)
     kinds = content[8:64] if content[4:8] == b'ftyp' else b''
     if kinds[:4] in HEIF and b'avif' not in kinds:
-        # Registering it would change Pillow for the whole process.
+        # Registering pillow-heif would change Pillow for the whole process.
         try:
             heif = import_module('pillow_heif')
         except ImportError as error:
@@ -186,11 +191,11 @@ def open_image(content: bytes) -> Image.Image:
     for opener, accept in map(Image.OPEN.get, Image.ID):
         try:
             known = accept is None or accept(content[:16])
-            if known and not isinstance(known, str):  # a text is a warning
+            if known and not isinstance(known, str):  # a str is a warning
                 stream.seek(0)
                 return opener(stream, '')
         except (SyntaxError, IndexError, TypeError, struct.error):
-            continue  # as Pillow does: another one may know it
+            continue  # as Pillow does: another opener may know it
     raise UnidentifiedImageError(
         'Pillow knows no such format' if content else 'the file is empty'
     )
@@ -203,7 +208,7 @@ def _header_of_shape(
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
-    # Pillow takes such an array in memory for one with transparency.
+    # Pillow takes the fourth channel of such an array for transparency.
     clear = not kind and shape[2:] == (4,) and dtype == np.uint8
     bits = 1 if dtype.kind == 'b' else 8 * dtype.itemsize
     size = int(height), int(width)
@@ -214,19 +219,19 @@ def _header_of_pillow(
     image: Image.Image, content: bytes = b'', turn: int = 1
 ) -> Header:
     kind, exif = str(image.format or ''), image.info.get('exif', b'')
-    # The file that an image in memory was read from is no longer known.
+    # For an image in memory, the file is unknown: it counts as whole.
     whole = not content or _is_whole(kind, content, image)
     if kind == 'PNG' and content:
         chunks = _png_chunks(content)
         whole = b'IEND' in chunks
-        if not exif and b'eXIf' in chunks:  # after the pixels
+        if not exif and b'eXIf' in chunks:  # EXIF after the pixels
             exif = b'Exif\0\0' + chunks[b'eXIf']
     odd = False
     if exif and isinstance(exif, bytes):
         turn, odd = _turn_of(exif)
     mode = image.mode
     tile = f'{getattr(image, "tile", mode)}'
-    # Pillow's names of its decoders of PGM or PPM, and of BMP.
+    # The names of Pillow's decoders that scale: of PGM and PPM, and of BMP.
     scaled = "'ppm" in tile or 'BGR;1' in tile
     deep = 16 if ';16' in f'{tile} {mode}' and not scaled else 8
     if mode[0] in 'IF' and mode[1:] == '':
@@ -251,19 +256,19 @@ def _header_of_tiff(content: bytes) -> Header:
     whole = True
     try:
         pages.extend(_directories(content))
-    except (LookupError, struct.error):  # the first may be there
+    except (LookupError, struct.error):  # use the pages before the damage
         whole = False
     first, *others = pages
     bits = _first(first, Tag.BitsPerSample)
     channels = _first(first, Tag.SamplesPerPixel)
     photometric = _first(first, Tag.PhotometricInterpretation)
     more = channels - _COLOURS.get(photometric, 1)
-    # An unlabelled extra channel is transparency, as in Pillow.
+    # An unlabelled extra channel of RGB is transparency, as in Pillow.
     unlabelled = (2,) if photometric == 2 else (0,)
     kinds = first.get(Tag.ExtraSamples, unlabelled)
     clear = more > 0 and (1 in kinds or 2 in kinds)
     extra = max(0, more - clear)
-    # Opening it by Pillow would log what Pillow cannot read.
+    # The file is not opened by Pillow, which would log what it cannot read.
     mode = _MODES.get(photometric) if bits <= 8 and not extra else None
     if mode is None:
         kind = _KINDS.get(_first(first, Tag.SampleFormat), 'uint')
@@ -281,7 +286,7 @@ def _header_of_tiff(content: bytes) -> Header:
         extra=extra,
         inverted=photometric == 0,
         nodata=_number(_first(first, _GDAL_NODATA, b'')),
-        # Pages of fewer pixels, or of a mask, do not count.
+        # Pages that are previews or transparency masks do not count.
         frames=1
         + sum(not _first(page, Tag.NewSubfileType, 0) & 5 for page in others),
         whole=whole and max(map(_end_of_pixels, pages)) <= len(content),
@@ -294,7 +299,7 @@ def _first(page: dict[int, tuple], tag: int, default: Any = 1) -> Any:
 
 
 def _end_of_pixels(page: dict[int, tuple]) -> int:
-    """Return where the last of a page's strips or tiles ends."""
+    """Return the offset at which the last strip or tile of a page ends."""
     begins, sizes = (
         page.get(strips, page.get(tiles, ()))
         for strips, tiles in (
@@ -343,14 +348,14 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
                 at = entry + 4 + struct.calcsize(f'={word}')
                 if struct.calcsize(f'={form}') > struct.calcsize(f'={word}'):
                     (at,) = read(word, at)
-                with suppress(struct.error):  # such as a lost thumbnail's
+                with suppress(struct.error):  # as when a thumbnail is lost
                     tags[tag] = read(form, at)
         yield tags
         (place,) = read(word, place + count * width)
 
 
 def _turn_of(exif: bytes) -> tuple[int, bool]:
-    """Return the orientation that EXIF says, and whether it cannot be read."""
+    """Return the orientation in EXIF, and whether EXIF cannot be read."""
     try:
         tags = next(_directories(exif.removeprefix(b'Exif\0\0')))
         turn = _first(tags, Tag.Orientation)
@@ -362,12 +367,12 @@ def _turn_of(exif: bytes) -> tuple[int, bool]:
 def _count_frames(image: Image.Image) -> int:
     try:
         return getattr(image, 'n_frames', 1)
-    except Exception:  # its file was closed after the pixels, or is cut
+    except Exception:  # its file is closed or cut short
         return 1
 
 
 def _png_chunks(content: bytes) -> dict[bytes, bytes]:
-    """Return the chunks of a PNG by their names, without its pixels."""
+    """Return the chunks of a PNG by name, except those of the pixels."""
     found, place = {}, 8
     while place + 12 <= len(content):
         begin = place + 8
@@ -381,11 +386,12 @@ def _png_chunks(content: bytes) -> dict[bytes, bytes]:
 
 
 def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
-    """Return whether a file ends as its format ends, where that is known."""
+    """Return whether a file ends as its format requires, if that is known."""
     if kind in ('JPEG', 'MPO'):
-        # After the start of the pixels; cameras add more behind the end.
+        # The end marker follows the start of the pixels. Cameras may append
+        # more data to it.
         return content.rfind(b'\xff\xd9') > image.fp.tell()
-    if kind in _ENDS:  # behind which some systems write zeros
+    if kind in _ENDS:  # some systems append zeros
         return content.rstrip(b'\0').endswith(_ENDS[kind])
     if kind == 'WEBP':
         said = int.from_bytes(content[4:8], 'little') + 8

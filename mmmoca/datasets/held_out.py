@@ -16,24 +16,25 @@ from .seeding import evenly_spaced_rows
 def held_out(
     dataset: dict, every: int = 10, rest: bool = False
 ) -> BaseDataset:
-    """Take every n-th image of a data set, or all the others.
+    """Return every n-th image of a data set, or all images but these.
 
-    Registered as ``mmmoca.HeldOut``. The images that are held out of a
-    training choose among its classifiers, see
-    :class:`~mmmoca.evaluation.LinearProbeAccuracy`: their results have
-    ``held_out=True``, which ``meta_keys`` of ``PackInputs`` must name.
+    Registered as ``mmmoca.HeldOut``. Images that are held out of the training
+    serve to choose the best classifier, see
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy`. The pipeline gives them
+    ``held_out=True``, which ``meta_keys`` of ``PackInputs`` must list.
 
     Args:
-        dataset (dict): Config of a data set of one file an image.
-        every (int): n. Image n - 1, 2 n - 1 and so on are held out. Defaults
-            to 10.
-        rest (bool): Whether to take the others. Defaults to False.
+        dataset (dict): Config of a data set, not of a wrapper.
+        every (int): n. The images n - 1, 2 n - 1 and so on are held out.
+            Defaults to 10.
+        rest (bool): Whether to return the images that are not held out.
+            Defaults to False.
 
     Returns:
         BaseDataset: A part of the data set.
 
     Raises:
-        ValueError: If ``every`` is below 2, or there are fewer images.
+        ValueError: If ``every`` is below 2 or above the number of images.
     """
     whole = DATASETS.build(dataset)
     if not 2 <= every <= len(whole):
@@ -51,17 +52,18 @@ def held_out(
 def evenly_spaced(
     dataset: dict | BaseDataset | Sequence[dict], number: int
 ) -> 'BaseDataset | NumberedSets':
-    """Evenly spaced images of one or several data sets.
+    """Return evenly spaced images of one or several data sets.
 
     Registered as ``mmmoca.EvenlySpaced``.
 
     Args:
-        dataset (dict | BaseDataset | Sequence[dict]): A data set of one file
-            an image, or its config, or several.
-        number (int): Images at most.
+        dataset (dict | BaseDataset | Sequence[dict]): A data set (not a
+            wrapper), its config, or a list of configs.
+        number (int): Largest number of images.
 
     Returns:
-        BaseDataset | NumberedSets: Parts of the data sets.
+        BaseDataset | NumberedSets: The parts of the data sets with these
+        images; ``NumberedSets`` unless there is exactly one part.
     """
     if isinstance(dataset, BaseDataset):
         wholes = [dataset]
@@ -86,11 +88,11 @@ def evenly_spaced(
 
 
 class NumberedSets(ConcatDataset):
-    """Data sets whose images have a ``sample_idx`` of their own."""
+    """Joined data sets in which no two images share a ``sample_idx``."""
 
     @property
     def metainfo(self) -> dict:
-        """dict: That of the first, for MMEngine's loops."""
+        """dict: The first data set's metainfo, which MMEngine's loops read."""
         return self.datasets[0].metainfo
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images of Hugging Face data sets: the data set, and the reader."""
+"""Images of Hugging Face data sets: the data set class, and the reader."""
 
 import json
 import os
@@ -30,28 +30,31 @@ ARROW_ADDRESS = re.compile(r'arrow://(.+)#(\d+)/(.+)', re.DOTALL)
 class HFImages(ImageSet):
     """Images of a Hugging Face data set on a disk.
 
-    ``save_to_disk`` of their library ``datasets`` wrote it. Images are read
-    one by one, in any order, and decoded by the pipeline's loader, so that a
-    run draws and resumes as from a folder of the same files.
+    The data set was written by ``save_to_disk`` of Hugging Face's library
+    ``datasets``. Images are read one by one, in any order, and decoded by the
+    pipeline's loader, so that a run samples images and resumes as it does with
+    a folder of the same files.
 
     Args:
         data_root (str): Folder of a data set or of several splits.
         data_prefix (str): Name of the split, if there are several.
         with_label (bool): Whether to read labels.
-        image_column (str, optional): Column of the images. None takes the only
-            one.
-        label_column (str, optional): Column of the labels. None takes the only
-            one of classes.
+        image_column (str, optional): Column of the images. None uses the only
+            column of images.
+        label_column (str, optional): Column of the labels. None uses the only
+            column of the type ``ClassLabel``.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
         FileNotFoundError: At build time, if there is no such data set or
             split, or it is empty.
-        ImportError: At build time, if datasets is missing.
-        OSError: See :class:`ImageSet`; if a column holds no images, too.
-        ValueError: At build time, if there is no such column, or several, or
-            it holds no class numbers; it names the columns. Also for a row
-            without a label, and for an ``ann_file``.
+        ImportError: At build time, if ``datasets`` is not installed.
+        OSError: See :class:`ImageSet`; also if a column holds no images.
+        ValueError: At build time, if the named column does not exist, or if
+            none is named and there is not exactly one to choose (the message
+            lists the columns); if the label column holds no class numbers, or
+            a row has no label; if the image column has a ``mode`` other than
+            'RGB'; or for an ``ann_file``.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class HFImages(ImageSet):
         super().__init__(*args, **kwargs)
 
     def find_images(self) -> Iterator[dict]:
-        """Take the rows of the data set."""
+        """Yield the rows of the data set."""
         self.refuse_list()
         folder = self.img_prefix.rstrip('/')
         dataset = _load(folder)
@@ -102,26 +105,29 @@ class HFImages(ImageSet):
 
 
 def is_opened(data: object) -> bool:
-    """Return whether data is a Dataset of Hugging Face, without an import."""
+    """Return whether data is a Hugging Face ``Dataset``; import nothing."""
     kind = type(data)
     name = f'{kind.__module__}.{kind.__name__}'
     return name == 'datasets.arrow_dataset.Dataset'
 
 
 class HFRows(Sequence):
-    """Bytes of the images of a Hugging Face data set.
+    """Bytes of the images of a Hugging Face data set, row by row.
 
     Args:
         dataset (Dataset): The data set.
-        column (str, optional): Column of the images. Defaults to None, the
-            only one.
-        folder (str): Folder in which all files that rows name must lie.
-            Defaults to '', any place: whoever opened the data set trusts it.
+        column (str, optional): Column of the images. Defaults to None, which
+            uses the only column of images.
+        folder (str): Folder that must contain all files that rows name.
+            Defaults to '', which allows any place: the user who opened the
+            data set trusts it.
 
     Raises:
-        ValueError: If there is no such column, or several, or no row, or the
-            data set transforms its rows.
-        OSError: For a row that has no image, or names a file elsewhere.
+        ValueError: If the column does not exist, or none is named and there is
+            not exactly one; if it has a ``mode`` other than 'RGB'; if the data
+            set is empty, or transforms its rows.
+        OSError: For a row without an image, or one that names a file outside
+            ``folder``.
     """
 
     def __init__(
@@ -140,7 +146,7 @@ class HFRows(Sequence):
         self.folder = folder
         _check_mode(dataset, self.column)
         rows = dataset.with_format(None).select_columns([self.column])
-        # Decoding would open any path or URL.
+        # Decoding would open any path or URL that a row names.
         self.rows = rows.cast_column(self.column, Image(decode=False))
 
     def __len__(self) -> int:
@@ -154,7 +160,7 @@ class HFRows(Sequence):
         if name is None:
             raise OSError(f'there is no image in row {index}')
         path = os.path.join(self.folder, name)
-        # Whoever made the set chose the name: it is not to lead elsewhere.
+        # The author of the set chose the name: it must not lead elsewhere.
         if outside(self.folder, [path]):
             raise OSError(
                 f'row {index} names {name}, which is not in the folder of the '
@@ -166,7 +172,7 @@ class HFRows(Sequence):
 
 
 def _load(folder: str) -> 'Dataset':
-    """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
+    """Load a data set that ``save_to_disk`` of Hugging Face wrote."""
     datasets = import_extra('datasets', 'HFImages')
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
@@ -178,7 +184,7 @@ def _load(folder: str) -> 'Dataset':
         )
     try:
         state = json.loads(Path(folder, 'state.json').read_text())
-        # Whoever made the set chose the names: none is to lead elsewhere.
+        # The author of the set chose the names: none may lead elsewhere.
         files = [f['filename'] for f in state['_data_files']]
         for path in (os.path.join(folder, name) for name in files):
             if outside(folder, [path]):
@@ -195,7 +201,7 @@ def _load(folder: str) -> 'Dataset':
 def _choose(
     dataset: 'Dataset', argument: str, name: str | None, kind: str
 ) -> str:
-    """Return the column that is named, or the only one of a kind."""
+    """Return the column that is named, or the only one of the type."""
     kinds = {n: type(f).__name__ for n, f in dataset.features.items()}
     found = [
         n for n in kinds if name == n or name is None and kinds[n] == kind
@@ -210,7 +216,7 @@ def _choose(
 
 
 def _check_mode(dataset: 'Dataset', column: str) -> None:
-    """Refuse a column that decodes to other colours than those stored."""
+    """Raise if a column would not decode to the colours that are stored."""
     mode = getattr(dataset.features[column], 'mode', None)
     if mode not in (None, 'RGB'):
         raise ValueError(
@@ -221,7 +227,7 @@ def _check_mode(dataset: 'Dataset', column: str) -> None:
 
 
 class ArrowBackend(BaseStorageBackend):
-    """Reads ``arrow://FOLDER#ROW/COLUMN`` of a data set on a disk.
+    """Reads an image ``arrow://FOLDER#ROW/COLUMN`` of a data set on a disk.
 
     Each process maps the files of a data set into its memory once.
     """
@@ -230,13 +236,13 @@ class ArrowBackend(BaseStorageBackend):
         """Return the bytes of one image, as it was put into the data set.
 
         Args:
-            filepath (str): The URL, of :class:`HFImages`.
+            filepath (str): The URL that :class:`HFImages` gives.
 
         Returns:
-            Its content.
+            The content of the image file.
 
         Raises:
-            ImportError: If datasets is missing.
+            ImportError: If ``datasets`` is not installed.
             OSError: If the row has no image, or names a file that is not in
                 the folder of the data set.
         """
@@ -244,7 +250,7 @@ class ArrowBackend(BaseStorageBackend):
         return _images(folder, column)[int(row)]
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """Return the same as a text, see :meth:`get`."""
+        """Return the bytes of one image as a text, see :meth:`get`."""
         return self.get(filepath).decode(encoding)
 
 

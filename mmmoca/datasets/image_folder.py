@@ -11,7 +11,7 @@ from mmmoca.registry import DATASETS
 from .file_extensions import with_extension
 from .image_set import ImageSet
 
-# Folders of thumbnails, and of what was deleted.
+# Folders that systems make, for thumbnails or for deleted files.
 _OF_MACHINES = {
     '@eaDir',
     '#recycle',
@@ -31,11 +31,11 @@ class ImageFolder(ImageSet):
     ``with_label=False``, every image at any depth below the root is taken,
     the root itself included. Hidden files and folders are left out, links are
     followed, though not in circles, and the case of an extension does not
-    matter. Of an animation the first frame is taken.
+    matter. The first frame of an animation is used.
 
-    The folder is checked when the data set is built: at least one of some
-    images has to decode with the pipeline's own loader. In ``test_mode`` an
-    image that the pipeline skips is an error that names the file.
+    When the data set is built, the pipeline's loader tries some of the images,
+    and has to decode at least one. In ``test_mode``, an image that the
+    pipeline skips raises an error that names the file.
 
     Args:
         data_root (str): The folder; ``~`` is understood.
@@ -51,14 +51,14 @@ class ImageFolder(ImageSet):
         FileNotFoundError: At build time, if the folder does not exist or
             holds no file with one of the extensions.
         OSError: See :class:`ImageSet`.
-        ValueError: At build time, for a line of the list without a label, or
-            of an image that is not below ``data_root`` and ``data_prefix``;
-            for ``metainfo`` of more or fewer classes than folders; or see
-            :class:`ImageSet`.
+        ValueError: At build time, if a line of the list has no label, or names
+            an image outside ``data_root`` and ``data_prefix``; or if
+            ``metainfo`` has more or fewer classes than there are folders. See
+            also :class:`ImageSet`.
     """
 
     def find_images(self) -> Iterator[dict]:
-        """List the folder, or read the list."""
+        """Yield the images of the folder, or of the list."""
         if not (self.ann_file or os.path.isdir(self.img_prefix)):
             inside = '<class>/<image>' if self.with_label else '<image>'
             raise FileNotFoundError(
@@ -99,7 +99,7 @@ class ImageFolder(ImageSet):
             yield dict(img_path=path, **image)
 
     def _classes(self) -> list[str]:
-        """Return the folders that are classes, in order."""
+        """Return the names of the class folders, in order."""
         names = visible_folders(self.img_prefix)
         found = os.scandir(self.img_prefix)
         beside = [entry.name for entry in found if os.path.isfile(entry)]
@@ -132,7 +132,7 @@ def visible_folders(root: str) -> list[str]:
 
 
 def _made_by(folder: str) -> str | None:
-    """Say who has made a folder that is no one's images, if someone has."""
+    """Name a folder that a system or a run has made; None for any other."""
     name = os.path.basename(folder)
     if name in _OF_MACHINES:
         return name
@@ -147,26 +147,26 @@ def visible_files(
 ) -> Iterator[str]:
     """Find the files below a folder, at any depth.
 
-    Nothing hidden is listed, nor what lies in a hidden folder, in one that
-    machines leave behind (``@eaDir``, ``__MACOSX``), or in that of a run.
-    Links are followed, but none leads into a folder twice, or into one that
-    the root is in. A link that leads nowhere, or in a circle, is listed, so
-    that whoever reads it can say so. Pipes, devices and sockets, whose
-    reading may never end, are not.
+    Hidden files are left out, and so are all files in a hidden folder, in a
+    folder that a system makes (``@eaDir``, ``__MACOSX``), or in the folder of
+    a run. Links are followed, but no folder is visited twice, and none that
+    contains the root. A link that leads nowhere or in a circle is listed, so
+    that reading it raises an error. Pipes, devices and sockets are left out,
+    because reading them may never end.
 
     Args:
         root (str): The folder.
-        left_out (Counter[str], optional): Where such files are counted, see
-            :func:`with_extension`.
+        left_out (Counter[str], optional): Counts the files left out, except
+            hidden ones, see :func:`with_extension`.
 
     Yields:
-        Their paths, in no order.
+        The paths of the files, in no particular order.
 
     Raises:
         OSError: If a folder may not be read, or its path is too long for the
-            system. It names the folder.
+            system. The error names the folder.
     """
-    # Paths without links: not every file system numbers its folders.
+    # Real paths identify folders: not every file system numbers its folders.
     above = {os.path.realpath(root), os.path.abspath(root)}
     seen = {os.path.realpath(p) for a in above for p in Path(a).parents}
     places = [root]
@@ -181,7 +181,7 @@ def visible_files(
             for entry in entries:
                 if entry.name.startswith('.'):
                     continue
-                # DirEntry fails for a link to itself.
+                # The methods of DirEntry fail for a link to itself.
                 lost = entry.is_symlink() and not os.path.exists(entry)
                 if lost or entry.is_file():
                     yield entry.path
@@ -195,5 +195,5 @@ def visible_files(
                         folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are not regular files'] += 1
-        # The order decides which of two links is followed.
+        # Of two links to one folder, the alphabetically first is followed.
         places += sorted(folders, reverse=True)

@@ -11,14 +11,14 @@ from .image_shards import TAR_ADDRESS, ImageShards
 
 
 def stored_in(path: str) -> str | None:
-    """Find the file that holds an image, if the image is no file itself.
+    """Return the file that stores an image, if the image is not itself a file.
 
     Args:
-        path (str): Path of an image, or a URL of our file backends.
+        path (str): Path of an image, or its ``tar://`` or ``arrow://`` URL.
 
     Returns:
-        The file that changes with the image, the shard or the record of the
-        Hugging Face data set; None for a path.
+        The shard, or ``state.json`` of the Hugging Face data set, which
+        changes when its images do; None for a path.
     """
     if match := TAR_ADDRESS.fullmatch(path):
         return match[1]
@@ -27,7 +27,7 @@ def stored_in(path: str) -> str | None:
     return None
 
 
-# Endings of archives that no loader reads one image of.
+# Endings of archives from which no loader can read single images.
 _PACKED = (
     *('.zip', '.gz', '.tgz', '.bz2', '.tbz2', '.xz', '.txz'),
     *('.zst', '.lz4', '.7z', '.rar'),
@@ -35,10 +35,10 @@ _PACKED = (
 
 
 def refuse_archive(path: str) -> None:
-    """Refuse an archive that would have to be unpacked for each image.
+    """Raise if a path is an archive that must be unpacked to read an image.
 
     Raises:
-        ValueError: It says what to do.
+        ValueError: If it is. The message says what to do.
     """
     if path.lower().endswith(_PACKED) and os.path.isfile(path):
         raise ValueError(
@@ -48,13 +48,13 @@ def refuse_archive(path: str) -> None:
 
 
 def image_set_of(place: str) -> type[ImageSet]:
-    """Tell folders, shards and Hugging Face data sets apart.
+    """Return the data set class for a folder, shards or a Hugging Face set.
 
     Args:
-        place (str): A folder, a tar file, or a pattern of them.
+        place (str): A folder, a tar file, or a brace pattern of tar files.
 
     Returns:
-        The class of data sets whose ``data_root`` it is.
+        The class that accepts this place as its ``data_root``.
 
     Raises:
         ValueError: See :func:`refuse_archive`.
@@ -74,7 +74,7 @@ def image_set_of(place: str) -> type[ImageSet]:
         for entry in entries:
             if entry.name.startswith('.'):
                 continue
-            # An archive may lie beside the images that it was unpacked to.
+            # The folder may hold an archive and the images unpacked from it.
             if os.path.isdir(entry) or entry.name.lower().endswith(EXTENSIONS):
                 return ImageFolder
             shards |= entry.name.endswith('.tar')

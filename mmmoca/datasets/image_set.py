@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The base of image sets, wherever their images are stored."""
+"""The base class of image sets, wherever their images are stored."""
 
 import copy
 import pickle
@@ -20,24 +20,24 @@ from .file_extensions import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .seeding import evenly_spaced_rows, members
 
-# A few files, evenly spaced, tell whether the loader can use a set. If all of
-# them are bad, the folder needs a look.
+# Number of files, evenly spaced, that the loader tries when a set is built. If
+# it can use none of them, an error is raised.
 PROBES = 20
 
 
 class ImageSet(CustomDataset):
-    """Base of the image sets, checked when they are built.
+    """Base class of image sets, which are checked when they are built.
 
-    A subclass gives the images one by one. They are serialised as MMEngine
-    does it, but one at a time, so that a list of millions of dicts is never
-    in memory. ``data_list`` reads them back. A loader reads the path or URL
-    of an image by MMEngine's file backends, wherever the image is stored.
+    A subclass yields a dict for each image. The dicts are serialised as in
+    MMEngine, but one at a time, so that a list of millions of dicts is never
+    in memory; ``data_list`` reads them back. Wherever an image is stored, the
+    pipeline's loader reads its path or URL through MMEngine's file backends.
 
     Args:
         data_root (str): Where the images are; ``~`` is understood.
         *args: Further arguments of ``CustomDataset``.
-        extensions (str | Sequence[str]): Endings of the files to take, or
-            one; '' takes all files.
+        extensions (str | Sequence[str]): Ending of the files to include, or
+            several endings; '' includes all files.
         **kwargs: Further arguments of ``CustomDataset``: ``data_prefix``,
             ``with_label`` (True by default), ``pipeline``, ``test_mode``,
             ``indices``, ``lazy_init``, ...
@@ -60,18 +60,18 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         if isinstance(extensions, str):
-            extensions = [extensions]  # no set of its letters
+            extensions = [extensions]  # else a set of its letters
         self.left_out: Counter[str] = Counter()
         super().__init__(
             expanduser(data_root), *args, extensions=extensions, **kwargs
         )
 
     def find_images(self) -> Iterator[dict]:
-        """Yield each image: ``img_path``, and ``gt_label`` if it has one."""
+        """Yield a dict per image: ``img_path``, and ``gt_label`` if known."""
         raise NotImplementedError
 
     def refuse_list(self) -> None:
-        """Refuse an ``ann_file``, which only folders of images have."""
+        """Raise if there is an ``ann_file``, which only image folders use."""
         if self.ann_file:
             raise ValueError(
                 f'{type(self).__name__} reads no ann_file: take '
@@ -85,7 +85,7 @@ class ImageSet(CustomDataset):
             self._check_readable()
 
     def load_data_list(self) -> Iterator[dict] | list[dict]:
-        """Find the images; only a subset needs a list of them."""
+        """Find the images; return a list only if ``indices`` needs one."""
         images = self.find_images()
         return images if self._indices is None else list(images)
 
@@ -121,7 +121,7 @@ class ImageSet(CustomDataset):
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def get_subset(self, indices: Sequence[int] | int) -> 'ImageSet':
-        """Return some of the images, with the ``data_list`` of a set."""
+        """Return a part of the set, with a ``data_list`` for this part."""
         part = super().get_subset(indices)
         part.data_list = _Infos(part)
         return part
@@ -175,11 +175,11 @@ class _Infos(Sequence):
 
 
 def judge_images(dataset: Sized) -> None:
-    """Let a set of any package check each image as it is decoded.
+    """Make a data set of any package check each image when it is decoded.
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
-    black: ours takes its place. Images are tried until one can be used: its
-    bits are those that LoadBands expects in every worker.
+    black; :class:`LoadImage` replaces it. Then images are tried until one can
+    be used. LoadBands expects the bits of that image in every worker.
 
     Args:
         dataset (Sized): The set, or a wrapper of sets, changed in place.
@@ -192,13 +192,15 @@ def judge_images(dataset: Sized) -> None:
 def tried_images(
     dataset: BaseDataset,
 ) -> Iterator[tuple[str, Exception | None]]:
-    """Load some images of a set, evenly spaced, by its pipeline's loader.
+    """Try the loader of a set's pipeline on some images, evenly spaced.
 
     Args:
-        dataset (BaseDataset): The set. One without a loader has no files.
+        dataset (BaseDataset): The set. If its pipeline has no loader, nothing
+            is tried.
 
     Yields:
-        tuple[str, Exception | None]: A file, and why it cannot be used.
+        tuple[str, Exception | None]: A path, and the error that says why the
+        image cannot be used; None if it can be used.
     """
     load = strict_loader(dataset)
     for index in evenly_spaced_rows(PROBES if load else 0, len(dataset)):
@@ -212,13 +214,13 @@ def tried_images(
 
 
 def loader_of(dataset: BaseDataset) -> LoadImageFromFile | None:
-    """Return the transform by which a set reads its images, if it has one."""
+    """Return the transform that loads the images of a set, or None."""
     steps = dataset.pipeline.transforms
     return next((s for s in steps if isinstance(s, LoadImageFromFile)), None)
 
 
 def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
-    """Return a copy of a set's loader that skips nothing, if it has one."""
+    """Return a copy of a set's loader that skips nothing, or None."""
     load = loader_of(dataset)
     if load is not None:
         load = copy.copy(load)
@@ -227,9 +229,10 @@ def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
 
 
 def judging(transform: BaseTransform) -> BaseTransform:
-    """Return our loader for MMCV's, which looks at no image's bits.
+    """Replace MMCV's loader by ours; return any other transform unchanged.
 
-    MMPreTrain's inferencers know how to replace MMCV's in a config.
+    MMCV's loader does not check the bits of an image. Configs keep MMCV's
+    loader, because MMPreTrain's inferencers know how to replace that one.
     """
     if (
         type(transform) is not LoadImageFromFile
@@ -240,6 +243,6 @@ def judging(transform: BaseTransform) -> BaseTransform:
     names = 'color_type', 'imdecode_backend', 'to_float32', 'backend_args'
     options = {name: getattr(transform, name) for name in names}
     loader = LoadImage(**options, skip_unreadable=transform.ignore_empty)
-    # MMCV's older name for arguments of a storage.
+    # MMCV's older name for the arguments of a file backend.
     loader.file_client_args = transform.file_client_args
     return loader

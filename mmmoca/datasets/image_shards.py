@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images in tar files: the data set, and the reader."""
+"""Images in tar files: the data set class, and the reader."""
 
 import os
 import re
@@ -28,36 +28,39 @@ TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
 class ImageShards(ImageSet):
     """Images in tar files, in the layout of WebDataset.
 
-    Every visible file in a shard with an image's extension is an image, and
-    so is a link to one in the shard. Its
-    label is the whole number in ``KEY.cls``, or ``label`` in ``KEY.json``,
-    where KEY is its name up to the first dot. ``classes.txt`` beside the
-    shards may name the classes, one a line.
+    Every visible file or link in a shard that has the extension of an image
+    counts as an image; a link stands for the file in the shard to which it
+    leads. The label of an image is the whole number in ``KEY.cls``, or
+    ``label`` in ``KEY.json``, where KEY is the name of the image up to the
+    first dot. A file ``classes.txt`` in the folder of the shards may name the
+    classes, one a line.
 
-    Images are read one by one, in any order, so that a run draws and resumes
-    as from a folder with the same images in the same order. Shards are
-    uncompressed files on a local or network disk.
+    Images are read one by one, in any order, so that a run samples images and
+    resumes as it does with a folder of the same images in the same order.
+    Shards are uncompressed files on a local or network disk.
 
     Args:
-        data_root (str): The shards: a folder of ``*.tar``, taken in
-            alphabetical order, one such file, or a brace pattern such as
+        data_root (str): The shards: a folder of ``*.tar``, read in
+            alphabetical order; one such file; or a brace pattern such as
             ``/data/train-{000000..000146}.tar``.
-        data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
+        data_prefix (str): Sub-folder of ``data_root``, or a file or a brace
+            pattern in it, if any.
         with_label (bool): Whether to look for labels.
         extensions (str | Sequence[str]): See :class:`ImageSet`.
-        image_suffix (str, optional): Which image of a sample to take, where
-            there are several: what follows KEY and its dot, 'input.png' say.
-            Defaults to None, all of them, with a warning.
+        image_suffix (str, optional): Which image to use of a sample with
+            several: the part of its name after KEY and the dot, such as
+            'input.png'. Defaults to None, which uses all of them, with a
+            warning.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
         FileNotFoundError: At build time, if there is no such shard or no
             image in them.
-        ImportError: If there are braces, and webdataset is missing.
+        ImportError: For a brace pattern, if ``braceexpand`` is not installed.
         OSError: At build time, if a shard is damaged, compressed or cut off.
-            Else see :class:`ImageSet`.
-        ValueError: At build time, if labels are asked for and missing, or if
-            an ``ann_file`` is given.
+            See also :class:`ImageSet`.
+        ValueError: At build time, if ``with_label`` is True and labels are
+            missing, or if an ``ann_file`` is given.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class ImageShards(ImageSet):
         super().__init__(*args, **kwargs)
 
     def find_images(self) -> Iterator[dict]:
-        """Find the members of the shards that are images."""
+        """Yield the members of the shards that are images."""
         self.refuse_list()
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
@@ -89,7 +92,7 @@ class ImageShards(ImageSet):
                     self.left_out[f'of .{suffix}'] += 1
                     continue
                 # MMEngine splits a URL at each ://. Offset and size are
-                # written as numbers, so no index can name another file.
+                # formatted as numbers, so no index can inject another path.
                 name = re.sub('://+', ':/', name)
                 url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
@@ -104,7 +107,7 @@ class ImageShards(ImageSet):
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
         if os.path.isdir(place):
-            # '*' leaves out hidden files, of which macOS makes one for each.
+            # '*' leaves out hidden files; macOS adds one to each tar file.
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place and not os.path.exists(place):
@@ -123,28 +126,29 @@ class ImageShards(ImageSet):
 
 
 class TarBackend(BaseStorageBackend):
-    """Reads ``tar://SHARD#OFFSET+SIZE/NAME``, bytes of a file on a disk.
+    """Reads an image ``tar://SHARD#OFFSET+SIZE/NAME`` in a file on a disk.
 
-    Each process keeps the tar files open that it has used last. Threads and
-    forked processes share no position in them.
+    Each process keeps the tar files open that it used last. Threads and forked
+    processes can share a file, since reads use no common position in it.
     """
 
     def get(self, filepath: str) -> bytes:
         """Return the bytes of one member.
 
         Args:
-            filepath (str): The URL, of :class:`ImageShards`; NAME is for
-                messages.
+            filepath (str): The URL that :class:`ImageShards` gives. NAME
+                serves only messages.
 
         Returns:
-            Its content.
+            The content of the member.
 
         Raises:
             OSError: If the file cannot be read, or ends before the member.
         """
         shard, *numbers = TAR_ADDRESS.fullmatch(filepath).groups()
         offset, size = map(int, numbers)
-        # Held here, since another thread may drop it from the cache.
+        # The variable keeps the file open even if another thread drops it from
+        # the cache.
         file = _open(shard)
         there = max(0, os.fstat(file.fileno()).st_size - offset)
         if there < size:
@@ -162,8 +166,8 @@ class TarBackend(BaseStorageBackend):
 register_backend('tar', TarBackend, prefixes='tar')
 
 
-# More shards than most sets have, below the 1024 files that a process may
-# have open as a rule. What leaves the cache is closed with its last user.
+# 256 is more shards than most sets have, and below 1024, the usual limit of
+# open files. A file that leaves the cache is closed when nothing uses it.
 @lru_cache(256)
 def _open(shard: str):
     return open(shard, 'rb', buffering=0)

@@ -16,16 +16,17 @@ from mmmoca.registry import TRANSFORMS
 from .decoding import decode
 from .headers import Header, Source, read_header
 
-# MMCV's. LoadBands is in the place of 'unchanged' and 'tifffile'.
+# Names as in MMCV. LoadBands replaces MMCV's 'unchanged' and 'tifffile'.
 TURNING = ('color', 'grayscale')  # turned as EXIF says
 COLOR_TYPES = (*TURNING, *(f'{kind}_ignore_orientation' for kind in TURNING))
 BACKENDS = ('cv2', 'pillow')
-# OpenCV may read what Pillow does not, such as AVIF if Pillow is old.
+# The header of a file that Pillow cannot read. OpenCV may read it, such as
+# AVIF if Pillow is old.
 _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
 class DepthError(OSError, ValueError):
-    """An image has other bits or bands than its loader or its set takes."""
+    """An image has other bits or bands than its loader or set accepts."""
 
 
 @TRANSFORMS.register_module()
@@ -44,7 +45,8 @@ class LoadImage(LoadImageFromFile):
 
     **Added Keys:** ``img``, uint8 unless ``to_float32``, (H, W, 3) in BGR
     order for ``'color'``, (H, W) for ``'grayscale'``; ``img_shape`` and
-    ``ori_shape``, the (H, W) of ``img`` as decoded.
+    ``ori_shape``, the (H, W) of ``img`` as decoded; ``oddities``, phrases that
+    say what stands out in the file.
 
     Args:
         color_type (str): ``'color'``, ``'grayscale'``, or one of MMCV's
@@ -53,32 +55,33 @@ class LoadImage(LoadImageFromFile):
         to_float32 (bool): Give float32 instead of uint8, with the same values.
         reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
             size as long as its shorter side keeps this many pixels. None
-            always decodes the full size. For views of n pixels, from crops
-            of at least the share ``a`` of the area and a ratio of 3/4 or more,
-            ``n / (0.75 * a)**0.5`` loses nothing: no crop gets smaller than
-            its view. For 224 and 0.2 that is 579, which spares work from 1158
-            pixels on.
+            always decodes the full size. ``n / (0.75 * a)**0.5`` loses
+            nothing if views have n pixels a side, and crops have at least the
+            share ``a`` of the area and an aspect ratio of 3/4 or more: then no
+            crop gets smaller than its view. With n = 224 and a = 0.2 this is
+            579, which saves work if the shorter side has 1158 pixels or more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
-        max_unreadable (float): Largest share of unreadable images in a
-            process, plus three standard deviations for chance. It is checked
-            from the 50th image on. Defaults to 0.2.
-        cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
-            which the upper 8 are taken. By default such a file counts as
-            unreadable. :class:`LoadBands` keeps their values.
-        background (tuple[int, int, int], optional): Colour, RGB, that
-            transparent pixels are shown on. Defaults to None: the colour that
-            lies under them is taken, as torchvision and timm take it.
+        max_unreadable (float): Largest share of unreadable images that a
+            process tolerates; three standard deviations are added for chance.
+            It is checked from the 50th image on. Defaults to 0.2.
+        cut_to_8_bits (bool): Allow files of more than 8 bits a channel, and
+            use the upper 8 bits. By default such a file counts as unreadable.
+            :class:`LoadBands` keeps the values of these files.
+        background (tuple[int, int, int], optional): Colour, RGB, on which
+            transparent pixels are shown. Defaults to None: the colour that is
+            stored under them is used, as in torchvision and timm.
         backend_args (dict, optional): Storage backend, see
             :func:`mmengine.fileio.get`.
 
     Raises:
         ValueError: At build time, for an unknown colour type or backend, a
             ``reduce_to`` without ``color_type='color'`` and
-            ``imdecode_backend='cv2'``, or a number out of its range.
-        OSError: For an unreadable image if ``skip_unreadable`` is False, or
-            there are too many of them; for an image of other bits it is a
-            ValueError, too.
+            ``imdecode_backend='cv2'``, or a number out of its range; later,
+            for an image whose size is not that in its COCO annotation.
+        OSError: For an unreadable image if ``skip_unreadable`` is False, or if
+            too many images are unreadable. If the image has another bit depth,
+            the error is also a ValueError.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class LoadImage(LoadImageFromFile):
         self._read = self._failed = 0
 
     def decode(self, source: Source, header: Header) -> np.ndarray | None:
-        """Decode an image; None if the backend cannot."""
+        """Decode an image; return None if the backend cannot."""
         shrink = 1
         if self.reduce_to is not None and header.format in ('JPEG', 'MPO'):
             fits = min(header.size) // self.reduce_to
@@ -158,38 +161,38 @@ class LoadImage(LoadImageFromFile):
             path (str): Path or URL of the file.
 
         Returns:
-            The image, see the class.
+            The image, like ``img`` of :class:`LoadImage`.
 
         Raises:
-            OSError: If the file cannot be read or decoded; it names the
-                file and says why.
+            OSError: If the file cannot be read or decoded. The message names
+                the file and says why.
         """
         return self.load(self._content(path), path)[0]
 
     def _content(self, path: str) -> bytes:
         try:
             check_regular(path)
-            if old := self.file_client_args:  # of MMCV's loader
+            if old := self.file_client_args:  # MMCV's old option
                 return fileio.FileClient(**old).get(path)
             return fileio.get(path, backend_args=self.backend_args)
         except Exception as error:  # each backend has errors of its own
             raise _unreadable(path, error) from error
 
     def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
-        """Decode and check an image, of a file or in memory.
+        """Decode and check an image, from a file or in memory.
 
         Args:
             source (bytes | Image.Image | np.ndarray): The bytes of a file, or
-                an image; of an array channels are last, in RGB order.
+                an image. An array has its channels last, in RGB order.
             name (str): What to call it in errors.
 
         Returns:
-            tuple[np.ndarray, Header]: The image, see the class, and what it
-            says of itself.
+            tuple[np.ndarray, Header]: The image, like ``img`` of
+            :class:`LoadImage`, and its header.
 
         Raises:
             OSError: If it cannot be decoded, or has another bit depth.
-            TypeError: If an image in memory is of another kind.
+            TypeError: For some images in memory, see :meth:`check_header`.
         """
         if isinstance(source, bytes) and not source:
             raise _unreadable(name, 'the file is empty')
@@ -211,17 +214,18 @@ class LoadImage(LoadImageFromFile):
         return self.check(img, header, name), header
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
-        """Refuse an image of another kind, going by its header.
+        """Raise if an image's header shows that the loader cannot use it.
 
         Args:
             source (bytes | Image.Image | np.ndarray): See :meth:`load`.
-            header (Header): What it says.
+            header (Header): Its header.
             name (str): What to call it in errors.
 
         Raises:
-            DepthError: If it has other than 8 bits, or bands that are neither
+            DepthError: If it has more than 8 bits, or bands that are neither
                 colours nor transparency.
-            TypeError: If an image in memory is of another kind.
+            TypeError: If an array is not uint8, (H, W) or (H, W, C) with 1, 3
+                or 4 channels, or if a PIL image has more than 8 bits.
         """
         if isinstance(source, np.ndarray):
             known = source.ndim == 2 or source.shape[2:] in ((1,), (3,), (4,))
@@ -232,7 +236,7 @@ class LoadImage(LoadImageFromFile):
                     'normalised batch as a tensor, (B, C, H, W)'
                 )
         elif not isinstance(source, bytes) and header.bits > 8:
-            # PIL would clip them at 255 in converting them to RGB.
+            # PIL would clip the values at 255 when converting them to RGB.
             raise TypeError(
                 f'{name} has the mode {header.mode} of PIL: convert it to 8 '
                 'bits'
@@ -251,21 +255,21 @@ class LoadImage(LoadImageFromFile):
 
         Args:
             img (np.ndarray): The image as decoded.
-            header (Header): What it says of itself.
+            header (Header): Its header.
             name (str): What to call it in errors.
 
         Returns:
-            The image, see the class.
+            The image, like ``img`` of :class:`LoadImage`.
 
         Raises:
-            DepthError: If it has other than 8 bits.
+            DepthError: If it does not have 8 bits.
         """
         if img.dtype != np.uint8:
             raise _too_deep(name, img.dtype)
         return img.astype(np.float32) if self.to_float32 else img
 
     def transform(self, results: dict) -> dict | None:
-        """Load ``results['img_path']``; None for an unreadable file."""
+        """Load ``results['img_path']``; return None if it is skipped."""
         path = results['img_path']
         self._read += 1
         try:
@@ -288,10 +292,10 @@ class LoadImage(LoadImageFromFile):
         return results
 
     def _skip(self, path: str, error: OSError) -> None:
-        """Log a file once; raise if there are too many of them."""
+        """Log an unreadable file once; raise if there are too many."""
         self._failed += 1
         most, read = self.max_unreadable, self._read
-        # Three standard deviations: the order of a set is random.
+        # Three standard deviations, because the order of a set is random.
         chance = 3 * math.sqrt(most * (1 - most) * read)
         if read >= 50 and self._failed > most * read + chance:
             share = min(1.0, math.ceil(10 * self._failed / read) / 10 + 0.1)
@@ -304,7 +308,7 @@ class LoadImage(LoadImageFromFile):
         self._say_once('unreadable', path, f'{error}. Skipped')
 
     def skip_silently(self, paths: Iterable[str]) -> None:
-        """Skip these images without a word: the look has named them."""
+        """Do not log these unreadable images: a report has named them."""
         self._named.setdefault('unreadable', set()).update(paths)
 
     def _say_once(self, kind: str, path: str, text: str) -> None:
@@ -314,22 +318,23 @@ class LoadImage(LoadImageFromFile):
             named.add(path)
             print_log(
                 f'{text}; {len(named)} {kind} so far',
-                # MMLogger does not show the warnings of other ranks.
+                # MMLogger does not show warnings of ranks other than 0.
                 logger='current' if get_rank() == 0 else None,
                 level=logging.WARNING,
             )
 
 
 def size_problem(path: str, size: tuple[int, int], info: dict) -> str | None:
-    """Return what is wrong if an entry of COCO's format has another size.
+    """Compare the size of an image with that in its COCO annotation.
 
     Args:
         path (str): The image.
         size (tuple[int, int]): Its height and width when it is loaded.
-        info (dict): The entry, with ``height`` and ``width`` if it says them.
+        info (dict): The entry of the image, which may have ``height`` and
+            ``width``. Its boxes and masks refer to that size.
 
     Returns:
-        str | None: What to correct, since boxes and masks are of this size.
+        str | None: What to correct if the sizes differ.
     """
     stated = info.get('height', size[0]), info.get('width', size[1])
     if stated == size:

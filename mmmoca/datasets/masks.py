@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Masks in files: the index of the class of each pixel."""
+"""Reads masks: files with the class index of each pixel."""
 
 from pathlib import Path
 
@@ -16,25 +16,25 @@ IGNORED = 255
 def read_labels(
     path: Path, shape: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """Read the mask of an image of a known size.
+    """Read a mask, and compare its size with that of its image.
 
     Args:
-        path (Path): An image of one channel, or of a palette, whose indices
-            count.
+        path (Path): A file of one channel, or with a palette. The indices of a
+            palette are the labels.
         shape (tuple[int, ...], optional): H and W of the image as it is
-            shown. None does not compare them.
+            shown. None skips the comparison.
 
     Returns:
-        np.ndarray: Labels, (H, W), uint8. 255 is left out everywhere.
+        np.ndarray: Labels, (H, W), uint8. Training and evaluation ignore 255.
 
     Raises:
-        OSError: If the file is missing or is no image.
+        OSError: If the file is missing or is not an image.
         ValueError: If it has colours, another size, or a label that does not
             fit 8 bits.
     """
     try:
         content = path.read_bytes()
-        # mmseg's LoadAnnotations reads them in the same way.
+        # mmseg's LoadAnnotations also reads masks with Pillow.
         stored = decode(content, read_header(content), backend='pillow')
     except (OSError, SyntaxError) as error:
         raise OSError(
@@ -60,15 +60,16 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
     Args:
         path (Path): See :func:`read_labels`.
-        image (Path): The image, of which only the size is read.
+        image (Path): The image, of which only the header is read.
 
     Returns:
-        np.ndarray: Labels, (H, W), uint8. 255 is left out everywhere.
+        np.ndarray: Labels, (H, W), uint8. Training and evaluation ignore 255.
 
     Raises:
-        OSError: If a file is missing or is no image.
-        ValueError: As :func:`read_labels`, or if the size of the mask does not
-            tell whether it is turned as EXIF turns the image.
+        OSError: If a file is missing or is not an image.
+        ValueError: As in :func:`read_labels`; also if EXIF turns the image
+            without changing its size, so that the size of the mask does not
+            tell whether the mask is turned.
     """
     try:
         photo = read_header(image.read_bytes())
@@ -87,13 +88,14 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
 
 def mask_beside(image: Path) -> Path | None:
-    """Return the mask of an image, where the folder has masks.
+    """Find the mask of an image in a folder ``masks``.
 
     Args:
         image (Path): ``DIR/images/<place>`` or ``DIR/<place>``.
 
     Returns:
-        Path: ``DIR/masks/<place>``, a PNG; None if there is none.
+        Path: ``DIR/masks/<place>`` with the extension ``.png``; None if there
+        is no such file.
     """
     image = image.absolute()
     for root in image.parents:
@@ -106,5 +108,5 @@ def mask_beside(image: Path) -> Path | None:
 
 
 def count_classes(masks: list[np.ndarray]) -> int:
-    """Return one more than the largest label of masks."""
+    """Return one more than the largest label in masks, except 255."""
     return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A data order and augmentations that depend on seed and place alone."""
+"""A data order and augmentations that depend only on seed and sample."""
 
 import random
 from collections.abc import Iterator, Sized
@@ -40,7 +40,7 @@ class SeededIndex(int):
 
 
 def members(dataset: Sized) -> Iterator[Sized]:
-    """Yield the data sets with a pipeline inside of MMEngine's wrappers."""
+    """Yield the data sets that have a pipeline; unwrap MMEngine's wrappers."""
     if hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
         yield dataset
     elif hasattr(dataset, 'dataset'):
@@ -61,24 +61,24 @@ class SeededSampler(DefaultSampler):
     """:class:`DefaultSampler` whose indices carry seeds.
 
     With :class:`SeedTransforms` first in the pipeline, the views of a sample
-    depend on the run's seed, the epoch and the sample alone: not on the
-    number of workers, nor on what they loaded before. The order of all ranks
-    together does not depend on their number. So a run resumes exactly, in the
-    middle of an epoch, without loading what it skips.
-    :class:`~mmmoca.engine.ReproducibilityHook` sets seed, skip and
-    ``infinite``.
+    depend only on the run's seed, the epoch and the sample, not on the number
+    of workers or on what they loaded before. The order of all ranks together
+    does not depend on their number. So a run resumes exactly, even in the
+    middle of an epoch, without loading the samples that it skips.
+    :class:`~mmmoca.engine.ReproducibilityHook` sets ``seed`` and ``infinite``,
+    and calls :meth:`skip`.
 
     Args:
         dataset (Sized): The data set.
         shuffle (bool): Whether to shuffle. Defaults to True.
-        seed (int | None): Seed of the order. Defaults to None, the same
-            random one on every rank.
-        infinite (bool): Continue with the next epoch for ever, for
+        seed (int | None): Seed of the order and of the views. Defaults to
+            None: a random seed, the same on every rank.
+        infinite (bool): Go on with the next epoch for ever, for
             iteration-based loops. Defaults to False.
-        drop_last (bool): How all ranks get equally many samples: the last
-            ones are left out, or else the first ones come again. With the
-            ``drop_last`` of the loader, the batches of an epoch do not depend
-            on the number of ranks. Defaults to False.
+        drop_last (bool): Whether the last samples are left out, so that all
+            ranks get equally many. False repeats the first samples instead. If
+            the loader also has ``drop_last``, the batches of an epoch do not
+            depend on the number of ranks. Defaults to False.
 
     Raises:
         ValueError: If the data set, or one that it wraps, has a pipeline
@@ -134,10 +134,10 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(size)
             if self.shuffle:
                 order = torch.randperm(size, generator=generator)
-            # Without an end, the ranks share the samples across epochs.
+            # If infinite, no sample repeats: ranks go on in the next epoch.
             end = size if self.infinite else self.total_size
             places = torch.from_numpy(np.arange(start, end, step))
-            # A list of all would take 40 bytes a sample.
+            # One list of all indices would take 40 bytes a sample.
             for part in order[places % size].split(4096):
                 for index in part.tolist():
                     yield SeededIndex(index, int(seeds[index]))
@@ -148,17 +148,18 @@ class SeededSampler(DefaultSampler):
 
 @DATA_SAMPLERS.register_module()
 class ResumableBatchSampler(BatchSampler):
-    """Batches of another batch sampler, less those that a run has seen.
+    """Wrap a batch sampler, and skip the batches that a run has seen.
 
     A batch sampler that groups images holds some of them back, so that the
     number of batches does not tell which samples to skip. This class draws the
-    batches again, without loading them. On another number of ranks, the groups
-    differ: a few images of the epoch come twice or not at all.
+    batches again, without loading them. If a run resumes on another number of
+    ranks, the groups differ: a few images of the epoch come twice or not at
+    all.
     :class:`~mmmoca.engine.ReproducibilityHook` calls :meth:`skip`.
 
     Args:
         sampler (Sampler): The sampler, such as :class:`SeededSampler`.
-        batch_size (int): Samples of a batch.
+        batch_size (int): Samples per batch.
         batch_sampler (dict): Config of the batch sampler, such as
             ``dict(type='mmdet.AspectRatioBatchSampler')``.
     """
@@ -180,8 +181,8 @@ class ResumableBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the batches, the skipped ones left out."""
-        # A generator: a loader with workers asks for two iterators, and draws
-        # from the second one alone.
+        # A generator skips only when it is read: a loader with workers asks
+        # for two iterators, and reads only the second one.
         skip, self._to_skip = self._to_skip, 0
         yield from islice(self.batches, skip, None)
 
@@ -194,7 +195,7 @@ class ResumableBatchSampler(BatchSampler):
 class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
     """MMEngine's data set that repeats images of rare classes.
 
-    This one keeps the seeds of :class:`SeededSampler`.
+    Unlike MMEngine's own, it keeps the seeds of :class:`SeededSampler`.
     """
 
     def _get_ori_dataset_idx(self, idx: int) -> int:
@@ -205,7 +206,7 @@ class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
 
 @TRANSFORMS.register_module()
 class SeedTransforms(BaseTransform):
-    """Seed the generators that the next transforms draw from.
+    """Seed the random generators that the following transforms use.
 
     Put it first in the pipeline. Without :class:`SeededSampler` it leaves the
     generators as they are.
@@ -219,6 +220,6 @@ class SeedTransforms(BaseTransform):
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)
-            # torch.manual_seed visits every device: .2 ms for each image.
+            # torch.manual_seed would visit every device: 0.2 ms per image.
             torch.default_generator.manual_seed(seed)
         return results

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Lists the images in a tar file, whoever wrote it."""
+"""Lists the images in a tar file that any program may have written."""
 
 import hashlib
 import json
@@ -17,12 +17,12 @@ from mmmoca.messages import printable
 
 from .file_extensions import REPLACED, count_left_out
 
-# Name of an image in a tar file, where its bytes begin, how many they are,
-# and its class, None without one.
+# An image in a tar file: its name, the offset of its bytes, their number, and
+# its class, or None.
 Member = tuple[str, int, int, int | None]
-# The form of the index. One of another form is made anew.
+# Version of the index format. An index of another version is made anew.
 _FORM = 3
-# Bytes that are read of a label, or of a description in JSON.
+# Largest number of bytes that are read from a KEY.cls or KEY.json.
 _MOST_BYTES = 2**24
 
 
@@ -31,24 +31,25 @@ def read_index(
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
-    A link counts as the file that it leads to in the archive. Headers are read
-    once. What they say is kept beside the shard, in ``SHARD.index.json``. A
-    later call takes it from there if the shard still has the same size and
-    time of change, and the index is intact.
+    A link counts as the file that it leads to in the archive. The headers are
+    read once, and an index of the images is saved next to the shard, as
+    ``SHARD.index.json``. A later call uses the index if it is intact and was
+    made for the same size and modification time of the shard, and for the same
+    extensions.
 
     Args:
         shard (str): Path of the tar file.
         extensions (Sequence[str]): Endings of images, lower-case.
-        left_out (Counter[str], optional): Where files that are neither images
-            nor labels are counted, see :func:`with_extension`.
+        left_out (Counter[str], optional): Counts the files that are neither
+            images nor labels, see :func:`with_extension`.
 
     Returns:
-        The images, in the order of the file.
+        The images, in their order in the tar file.
 
     Raises:
         OSError: If the file cannot be read, is compressed, damaged or cut
             off, or a member is sparse or larger than the rest of the file.
-            It names the member.
+            The message names the member.
     """
     status, file = os.stat(shard), Path(f'{shard}.index.json')
     made_from = [status.st_size, status.st_mtime_ns, sorted(extensions), _FORM]
@@ -98,7 +99,7 @@ def _digest(text: object) -> str:
 def _read_headers(
     shard: str, extensions: tuple[str, ...], left_out: Counter[str]
 ) -> list[Member]:
-    taken: dict[str, str] = {}  # names, by what they stand for
+    taken: dict[str, str] = {}  # normalised path -> name
     files: dict[str, tuple[int, int]] = {}
     links: dict[str, str] = {}
     with tarfile.open(shard, 'r:') as tar:
@@ -107,16 +108,16 @@ def _read_headers(
             place = posixpath.normpath(name)
             if member.isreg():
                 files[place] = member.offset_data, member.size
-                links.pop(place, None)  # the last of a name counts
+                links.pop(place, None)  # the last of one name counts
             else:
-                # Symbolic links are relative to their folder, hard ones not.
+                # A symbolic link is relative to its folder, a hard link not.
                 above = posixpath.dirname(name) * member.issym()
                 target = posixpath.join(above, member.linkname)
                 links[place] = posixpath.normpath(target)
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
             if name.lower().endswith(extensions) or _is_label(name):
-                # The last file of a name counts, with its label.
+                # Of files with one name the last counts, also among labels.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
                     left_out[REPLACED] += 1
@@ -141,7 +142,7 @@ def _read_headers(
 def _labels(
     file: BinaryIO, found: dict[str, tuple[int, int] | None]
 ) -> dict[str, int | None]:
-    """Return the label of each sample: that of KEY.cls, else of KEY.json."""
+    """Return each sample's label, from KEY.cls or otherwise KEY.json."""
     labels = {}
     for name, span in found.items():
         if span is not None and _is_label(name):
@@ -159,7 +160,7 @@ def _is_label(name: str) -> bool:
 
 
 def _end_of(place: str, links: dict[str, str]) -> str:
-    """Return what a chain of links leads to, or a link in a circle."""
+    """Return where a chain of links leads; a link of it if it is circular."""
     seen = set()
     while place in links and place not in seen:
         seen.add(place)
@@ -179,7 +180,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
             raise tarfile.ReadError(f'after {name}: {error}') from error
         if member is None:
             break
-        # The list of earlier members would grow with the file.
+        # tarfile would keep a list of all earlier members.
         tar.members.clear()
         name, size = member.name, member.size
         if not 0 <= size <= end - member.offset_data * member.isreg():
@@ -194,7 +195,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_end(tar: tarfile.TarFile) -> None:
-    """Refuse a file that goes on where Python takes it to end."""
+    """Raise if more data follow where Python takes the archive to end."""
     tar.fileobj.seek(tar.offset)
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
@@ -208,7 +209,7 @@ def _check_end(tar: tarfile.TarFile) -> None:
 def key_of(name: str) -> tuple[str, str]:
     """Split a name into the key of its sample, up to a dot, and the rest.
 
-    As :func:`webdataset.tariterators.base_plus_ext`.
+    The split is that of :func:`webdataset.tariterators.base_plus_ext`.
     """
     folder, slash, file = name.rpartition('/')
     key, _, suffix = file.partition('.')
@@ -216,7 +217,7 @@ def key_of(name: str) -> tuple[str, str]:
 
 
 def _label_of(file: BinaryIO, offset: int, size: int) -> int | None:
-    """Return the number in KEY.cls, or that of ``label`` in KEY.json."""
+    """Return the number in KEY.cls, or ``label`` in KEY.json, or None."""
     file.seek(offset)
     content = file.read(min(size, _MOST_BYTES)).strip()
     try:

@@ -34,19 +34,21 @@ def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
 class RandomResizedCrop(_RandomResizedCrop):
     """Crop a random box and resize it with PIL's antialiasing.
 
-    Boxes follow torchvision's distribution. Any number of channels.
+    Boxes follow torchvision's distribution. Images may have any number of
+    channels.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
 
     **Modified Keys:** ``img``, ``img_shape``.
 
     Args:
-        *args: MMPreTrain's, like ``**kwargs``. ``scale`` is the
-            height and width of the output in pixels, or one number.
+        *args: Arguments of MMPreTrain's ``RandomResizedCrop``. ``scale`` is
+            the height and width of the output in pixels, or one number.
         interpolation (str): ``'bilinear'`` or ``'bicubic'``.
-        **kwargs: ``crop_ratio_range``, the area of the box as a part of the
-            image's; ``aspect_ratio_range``, its width over its height;
-            ``max_attempts``, draws before falling back to a central crop.
+        **kwargs: Further arguments of it: ``crop_ratio_range``, the area of
+            the box as a fraction of the image's; ``aspect_ratio_range``, its
+            width over its height; ``max_attempts``, the number of draws before
+            a central crop is used.
 
     Raises:
         ValueError: At build time, for another interpolation or a range
@@ -82,10 +84,10 @@ class RandomResizedCrop(_RandomResizedCrop):
 class ResizeEdge(_ResizeEdge):
     """Resize one edge to a length; keep only the middle of a thin strip.
 
-    This is MMPreTrain's, to be followed by a central crop. A strip of 1 x 6000
-    pixels would grow to a million columns, of which the crop takes a few
-    hundred. So an image that has to grow is cut along its longer side first,
-    if that is more than eight times the other one.
+    This is MMPreTrain's ``ResizeEdge`` for use before a central crop. A strip
+    of 1 x 6000 pixels would grow to a million columns, of which the crop keeps
+    a few hundred. So an image that has to grow is first cut along its longer
+    side, if that is more than eight times the shorter one.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C).
 
@@ -93,9 +95,10 @@ class ResizeEdge(_ResizeEdge):
     are added, width first.
 
     Args:
-        *args: MMPreTrain's. ``scale`` is the length of the edge in pixels.
-        **kwargs: Likewise: ``edge``, of which only ``'short'`` cuts strips,
-            ``backend`` and ``interpolation``.
+        *args: Arguments of MMPreTrain's ``ResizeEdge``. ``scale`` is the
+            length of the edge in pixels.
+        **kwargs: Further arguments of it: ``edge`` (only ``'short'`` cuts
+            strips), ``backend`` and ``interpolation``.
     """
 
     def transform(self, results: dict) -> dict:
@@ -123,10 +126,10 @@ class ColorJitter(_ColorJitter):
     Args:
         brightness (float | Sequence[float]): Factor is drawn from [1 -
             brightness, 1 + brightness], or from the given (min, max).
-        contrast (float | Sequence[float]): Likewise.
-        saturation (float | Sequence[float]): Likewise.
-        hue (float | Sequence[float]): Shift is drawn from [-hue, hue], at most
-            0.5, or from the given (min, max).
+        contrast (float | Sequence[float]): As for ``brightness``.
+        saturation (float | Sequence[float]): As for ``brightness``.
+        hue (float | Sequence[float]): Shift is drawn from [-hue, hue], with a
+            hue of at most 0.5 (half the circle), or from the given (min, max).
 
     Raises:
         ValueError: For images that are not uint8 with three channels.
@@ -159,7 +162,7 @@ class RandomGrayscale(BaseTransform):
     **Modified Keys:** ``img``.
 
     Args:
-        prob (float): Probability of doing it, in [0, 1].
+        prob (float): Probability of the replacement, in [0, 1].
 
     Raises:
         ValueError: At build time, for a probability outside [0, 1]; later,
@@ -187,21 +190,22 @@ class RandomGrayscale(BaseTransform):
 class GaussianBlur(_GaussianBlur):
     """Blur as PIL does; the arguments are MMPreTrain's.
 
-    Any number of channels.
+    Images may have any number of channels.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
 
     **Modified Keys:** ``img``.
 
     Args:
-        *args: MMPreTrain's. ``radius`` is the standard deviation in pixels,
-            ``prob`` the probability of blurring.
-        **kwargs: Likewise. ``magnitude_range=(0.1, 2.0),
+        *args: Arguments of MMPreTrain's ``GaussianBlur``. ``radius`` is the
+            standard deviation in pixels, ``prob`` the probability of blurring.
+        **kwargs: Further arguments of it. ``magnitude_range=(0.1, 2.0),
             magnitude_std='inf'`` draws the standard deviation uniformly from
             that range. Without ``'inf'`` it is always the upper end.
 
     Raises:
-        ValueError: At build time, for a range that goes down.
+        ValueError: At build time, for a range that is negative or has its
+            larger number first.
     """
 
     def __init__(self, *args, **kwargs) -> None:

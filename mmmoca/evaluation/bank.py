@@ -21,7 +21,7 @@ def knn_search(
 
     Args:
         query (Tensor): (Q, D), rows L2-normalised.
-        bank (Tensor): (N, D), rows L2-normalised; any device.
+        bank (Tensor): (N, D), rows L2-normalised; on any device.
         k (int): Number of neighbours; all N if the bank has no more.
         chunk_size (int): Rows per chunk of either set. Defaults to 8192.
 
@@ -49,7 +49,7 @@ def knn_search(
             new_sims, new_rows = _top_rows(part @ chunk.T, k)
             sims = torch.cat([sims, new_sims], 1)
             rows = torch.cat([rows, new_rows + start], 1)
-            # The rows that were found earlier come first in the bank, too.
+            # Stable: of equal rows, the earlier ones in the bank stay first.
             sims, pick = sims.sort(dim=1, descending=True, stable=True)
             sims, rows = sims[:, :k], rows.gather(1, pick[:, :k])
         found.append((sims, rows))
@@ -58,9 +58,12 @@ def knn_search(
 
 
 def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the top k columns; of equal ones, unlike topk, the first."""
+    """Return the k largest values of each row, and their columns.
+
+    Of equal values the first ones count, which ``topk`` does not ensure.
+    """
     k = min(k, sims.shape[1])
-    # The next one tells whether others are as similar as the last.
+    # Value k + 1 tells whether a value not taken equals the last one taken.
     top, columns = sims.topk(min(k + 1, sims.shape[1]))
     tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
     top, columns = top[:, :k], columns[:, :k]
@@ -73,12 +76,12 @@ def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class ShardedBank:
-    """Search in a bank that is spread over the ranks.
+    """A bank of features that is spread over the ranks, and the search in it.
 
     Every rank searches its own part for the queries of all ranks, and the
     neighbours are merged: no feature of the bank ever moves. Of equally
-    similar images those of lower id count, so the result does not depend on
-    the number of ranks, on padding or on the order of the shards.
+    similar images those with the lower ids count, so the result does not
+    depend on the number of ranks, on padding or on the order of the shards.
 
     All methods are called by all ranks together; a rank that has run out of
     queries calls :meth:`serve`.
@@ -88,7 +91,7 @@ class ShardedBank:
             Samples that a padded sampler repeated are dropped.
 
     Attributes:
-        num_images (int): Images of the whole bank.
+        num_images (int): Number of images in the whole bank.
         class_labels (Tensor): The labels that occur in it, sorted, (C,).
     """
 
@@ -113,15 +116,15 @@ class ShardedBank:
 
         Args:
             query (Tensor | None): This rank's queries, L2-normalised, (Q, D),
-                float; Q may differ between the ranks. None if there are no
-                more.
-            k (int): Number of neighbours; all N images if there are no more.
-                The same on all ranks.
+                float; Q may differ between the ranks. None if this rank has no
+                more queries.
+            k (int): Number of neighbours, the same on all ranks. A bank of
+                fewer images gives all N.
 
         Returns:
-            tuple[Tensor, Tensor, Tensor] | None: Cosine similarities,
-            descending, ids and labels of the neighbours, (Q, min(k, N)) each.
-            None if no rank has a query.
+            tuple[Tensor, Tensor, Tensor] | None: The neighbours' cosine
+            similarities in descending order, ids and labels, (Q, min(k, N))
+            each. None if no rank has a query.
         """
         active = all_gather(torch.tensor(query is not None).int())
         if not any(active):
@@ -149,7 +152,7 @@ class ShardedBank:
     def _search_own(
         self, query: Tensor, k: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return neighbours in this part, padded to k by some at -inf."""
+        """Return neighbours in this rank's part; pad them to k with -inf."""
         sims = query.new_empty(len(query), 0)
         rows = sims.long()
         if len(self.feats):

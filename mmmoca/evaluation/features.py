@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of some images, and those that every encoder should beat."""
+"""Features of images, and raw pixels as the baseline of every encoder."""
 
 from typing import NamedTuple
 
 from torch import Tensor
 from torch.nn import functional as F
 
-PIXELS = 48  # of the longer side, whose values are the baseline
+PIXELS = 48  # longer side of the images whose pixels are the baseline
 DIVERGED = (
     'The model gives features that are not finite: it has diverged or its '
     'weights do not fit.'
@@ -14,13 +14,13 @@ DIVERGED = (
 
 
 class FeatureShard(NamedTuple):
-    """Features of some images, of this rank's share for example.
+    """Features of some images, such as this rank's share.
 
     Attributes:
         ids (Tensor): Index of each row's image, int64, (n,), on the CPU.
-        feats (Tensor): Their features, (n, D), where the model is.
-        labels (Tensor): Their class labels, int64, (n,), on the CPU; -1 if
-            they have none.
+        feats (Tensor): Features of the images, (n, D), on the model's device.
+        labels (Tensor): Class labels of the images, int64, (n,), on the CPU;
+            -1 for an image without a label.
     """
 
     ids: Tensor
@@ -32,8 +32,8 @@ def raw_pixels(inputs: Tensor) -> Tensor:
     """Return the pixels of each image as its feature, the baseline of k-NN.
 
     Args:
-        inputs (Tensor): Images, (B, C, H, W), float. Larger ones are shrunk
-            to a longer side of 48 pixels.
+        inputs (Tensor): Images, (B, C, H, W), float. Images with a longer side
+            above 48 pixels are shrunk to that.
 
     Returns:
         Tensor: Pixels of zero mean and unit variance within each image,

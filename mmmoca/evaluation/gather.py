@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Shards of samples on several ranks, padded and of uneven length."""
+"""Joins shards of samples from several ranks: padded, of uneven length."""
 
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
@@ -33,8 +33,9 @@ def gather_rows(shard: Tensor) -> list[Tensor]:
 def owned_rows(ids: Tensor) -> tuple[Tensor, int]:
     """Choose the rows of this rank so that each sample belongs to one rank.
 
-    A padded sampler hands some samples to two ranks. The lowest rank, and
-    there the first row, keeps them. All ranks call this together.
+    A padded sampler hands some samples to two ranks, or twice to one rank.
+    The lowest rank keeps such a sample, in the first of its rows that have it.
+    All ranks call this together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,), on the CPU.
@@ -60,9 +61,9 @@ def gather_samples(
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,).
-        feats (Tensor): Their features, (n, D); (0, anything) if n is 0. The
-            dtype is the same on all ranks.
-        labels (Tensor): Their labels, int64, (n,).
+        feats (Tensor): Features of the samples, (n, D); D may be anything if
+            n is 0. The dtype is the same on all ranks.
+        labels (Tensor): Labels of the samples, int64, (n,).
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: ids (N,), feats (N, D), labels (N,), on
@@ -78,7 +79,7 @@ def gather_samples(
 
 
 def take_rows(part: Tensor, rows: Tensor) -> Tensor:
-    """Select rows of a tensor; do not copy if they are the first ones.
+    """Select rows of a tensor, without a copy if they are the first ones.
 
     A copy would double the memory.
     """

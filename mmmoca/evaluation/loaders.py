@@ -19,16 +19,16 @@ from mmmoca.datasets.seeding import members
 def with_data_root(
     loader: DataLoader | dict, data_root: str | None
 ) -> DataLoader | dict:
-    """Give the data sets of a loader's config another root.
+    """Give the data sets of a loader's config another ``data_root``.
 
     Args:
-        loader (DataLoader or dict): The config, which is not changed; or
-            a loader if ``data_root`` is None.
-        data_root (str, optional): The folder. None leaves the loader as it
+        loader (DataLoader or dict): The config, which is not changed. It may
+            be a built loader if ``data_root`` is None.
+        data_root (str, optional): The folder. None returns ``loader`` as it
             is.
 
     Returns:
-        DataLoader | dict: The config to build.
+        DataLoader | dict: The config with the new folder.
 
     Raises:
         ValueError: If the loader is built already.
@@ -43,10 +43,10 @@ def with_data_root(
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:
-    """Return the names of a loader's classes, or ().
+    """Return the names of a loader's classes; () if they have no names.
 
     Raises:
-        ValueError: If the parts of its data set have other ones.
+        ValueError: If the parts of its data set have different classes.
     """
     dataset: Any = loader.dataset
     names, *others = (
@@ -85,15 +85,16 @@ def class_label(sample: DataSample | dict, role: str) -> int:
 def check_mask_labels(
     sample: BaseDataElement, number: int, *ignored: int
 ) -> None:
-    """Refuse a mask with labels of no class.
+    """Raise if a mask has labels that stand for no class.
 
     Args:
         sample (BaseDataElement): Data sample of an image, with ``gt_sem_seg``.
         number (int): Number of classes.
-        *ignored (int): Labels that stand for no class.
+        *ignored (int): Labels that are allowed although they stand for no
+            class.
 
     Raises:
-        ValueError: If there are others.
+        ValueError: If the mask has other labels from ``number`` on.
     """
     labels = sample.gt_sem_seg.data
     counted = ~torch.isin(labels, labels.new_tensor(ignored))
@@ -106,7 +107,7 @@ def check_mask_labels(
 
 
 def sample_index(sample: DataSample | dict, role: str) -> int:
-    """Return the number of an image in its data set.
+    """Return the index of an image in its data set.
 
     Args:
         sample (DataSample | dict): Data sample of the image.
@@ -129,7 +130,7 @@ def sample_index(sample: DataSample | dict, role: str) -> int:
 def check_loader(
     loader: DataLoader, role: str, with_label: bool = True
 ) -> None:
-    """Refuse a loader whose images cannot be read once each.
+    """Raise unless a loader gives each image once, with its index and label.
 
     Args:
         loader (DataLoader): The loader.
@@ -138,8 +139,8 @@ def check_loader(
             True.
 
     Raises:
-        ValueError: If it never ends, its images are not told apart by their
-            index, or they lack labels.
+        ValueError: If the loader never ends, if several images have the same
+            index, or if they lack labels.
     """
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)

@@ -9,21 +9,23 @@ from pathlib import Path
 import torch
 from mmengine.dist import get_world_size
 
-# The control groups of Linux, and which one this process is in.
+# The folder of Linux's control groups, and the file that names our own group.
 GROUPS, OWN = Path('/sys/fs/cgroup'), Path('/proc/self/cgroup')
 
 
 def group_limits(name: str) -> list[list[int]]:
     """Return the limits of this process's control group and of all above it.
 
-    Slurm and systemd set those of a group within the machine's, containers
-    those of what they show as the root. All of them hold.
+    Slurm and systemd set the limits of a group below the machine's root group.
+    A container sets those of the group that it shows as the root. All of these
+    limits apply.
 
     Args:
-        name (str): 'memory.max', or 'cpu.max', a quota and its period.
+        name (str): 'memory.max', or 'cpu.max', which has a quota and its
+            period.
 
     Returns:
-        list[list[int]]: The numbers of each; none without such groups.
+        list[list[int]]: The numbers of each limit; empty if there is none.
     """
     text = OWN.read_text() if OWN.is_file() else ''
     own = Path('/', text.rpartition('::')[2].strip())
@@ -34,7 +36,7 @@ def group_limits(name: str) -> list[list[int]]:
 
 @contextmanager
 def shared_memory() -> Iterator[None]:
-    """Say what helps where the workers of a loader have no shared memory."""
+    """Add advice to the error of loader workers without shared memory."""
     try:
         yield
     except RuntimeError as error:
@@ -49,17 +51,18 @@ def shared_memory() -> Iterator[None]:
 def check_memory(
     what: str, number: int, each: float, device: torch.device | str = 'cpu'
 ) -> None:
-    """Refuse features that the memory of this rank cannot hold.
+    """Raise if the memory of this rank cannot hold some features.
 
     Args:
-        what (str): What they are, for the message.
-        number (int): How many there are.
-        each (float): Bytes of each on this rank.
-        device (torch.device | str): Where they will lie. Defaults to the
-            CPU, whose memory the ranks share evenly.
+        what (str): What the features are, for the message.
+        number (int): Number of features.
+        each (float): Bytes per feature on this rank.
+        device (torch.device | str): Where the features will be stored.
+            Defaults to the CPU, whose memory the ranks share evenly.
 
     Raises:
-        ValueError: Names the largest number that fits.
+        ValueError: If they do not fit. The message names the largest number
+            that fits.
     """
     if torch.device(device).type == 'cuda':
         memory = torch.cuda.mem_get_info(device)[0]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Metrics of the frozen protocols."""
+"""Metrics of the evaluation protocols with a frozen encoder."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ from mmmoca.registry import METRICS
 
 
 def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
-    """Compute the accuracies in percent, of each set if there are several.
+    """Compute the accuracies in percent, for each set if there are several.
 
     Args:
-        results (list[dict]): What :meth:`ImageMetric.record` gave.
+        results (list[dict]): What :meth:`ImageMetric.record` returned for each
+            image.
 
     Returns:
-        dict[str, np.ndarray]: By the name of the metric, (sets,) or ().
+        dict[str, np.ndarray]: Name of the metric -> accuracies, of shape
+        (sets,), or () for a metric that is not over sets.
     """
     return {
         name: 100 * np.mean([hits[name] for hits in results], axis=0)
@@ -29,7 +31,7 @@ def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
 
 
 class ImageMetric(BaseMetric):
-    """A mean over images.
+    """Base class of metrics that are means over images.
 
     Args:
         collect_device (str): 'gpu' collects through the process group,
@@ -39,7 +41,7 @@ class ImageMetric(BaseMetric):
 
     Attributes:
         key (str): Field of a data sample that holds its predictions.
-        advice (str): What to write in the config to get it.
+        advice (str): What to write in the config to get this field.
     """
 
     key: str
@@ -51,14 +53,14 @@ class ImageMetric(BaseMetric):
         super().__init__(collect_device=collect_device, prefix=prefix)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Record what counts for each image of a batch.
+        """Record the values of each image of a batch.
 
         Args:
             data_batch (Any): Not used.
-            data_samples (Sequence[dict]): With the key of the predictions.
+            data_samples (Sequence[dict]): Data samples with the field ``key``.
 
         Raises:
-            ValueError: If it is missing.
+            ValueError: If a sample has no such field.
         """
         for sample in data_samples:
             if self.key not in sample:
@@ -69,14 +71,14 @@ class ImageMetric(BaseMetric):
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
-        """Return what counts for an image, by metric name; picklable.
+        """Return the values of an image, by metric name; picklable.
 
-        A value says whether a prediction is right, or is a share. There is
-        one value, or one for each of several sets.
+        A value says whether a prediction is right, or is a share from 0 to 1.
+        A metric over several sets has a list with one value per set.
         """
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the accuracies, with mean and deviation over sets."""
+        """Compute the accuracies: mean and standard deviation over sets."""
         metrics = {}
         for name, sets in set_accuracies(results).items():
             metrics[name] = float(sets.mean())
@@ -85,12 +87,12 @@ class ImageMetric(BaseMetric):
         return metrics
 
 
-# With fewer classes, five guesses are half of them, or all.
+# With fewer classes, five guesses would be more than half of the classes.
 TOP5_FROM = 10
 
 
 def top_accuracies(num_classes: int) -> tuple[int, ...]:
-    """Return the numbers of guesses that are judged: 1, and perhaps 5."""
+    """Return the n of the top-n accuracies: 1, and 5 with enough classes."""
     return (1, 5) if num_classes >= TOP5_FROM else (1,)
 
 
@@ -98,12 +100,12 @@ def top_accuracies(num_classes: int) -> tuple[int, ...]:
 class KNNAccuracy(ImageMetric):
     """Top-1 and top-5 accuracy, in percent, of every (k, temperature).
 
-    Goes with :class:`KNNValLoop` and :class:`KNNTestLoop`, which give samples
+    Use it with :class:`KNNValLoop` or :class:`KNNTestLoop`, which give samples
     ``gt_label``, ``num_classes`` and ``knn_pred`` (setting -> labels, best
     first). Metrics are named ``knn/top1_k20`` or, with several temperatures,
-    ``knn/top1_k20_t0.07``. Top-5 is given of ten classes or more;
-    a class without a single vote never counts as predicted. For
-    arguments and errors see :class:`ImageMetric`.
+    ``knn/top1_k20_t0.07``. Top-5 is computed for ten classes or more. A class
+    without a single vote never counts as predicted. For arguments and errors
+    see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'knn'
@@ -127,7 +129,7 @@ class KNNAccuracy(ImageMetric):
 class NeighbourAgreement(ImageMetric):
     """Agreement of neighbours, in percent: a number without labels.
 
-    Goes with :class:`NeighbourAgreementValLoop`, which gives samples
+    Use it with :class:`NeighbourAgreementValLoop`, which gives samples
     ``agreement``. The metric is named ``agreement/neighbours``. For arguments
     and errors see :class:`ImageMetric`.
     """
@@ -143,14 +145,13 @@ class NeighbourAgreement(ImageMetric):
 
 @METRICS.register_module()
 class LowShotAccuracy(ImageMetric):
-    """Mean and standard deviation of the top-1 accuracy over the sets.
+    """Mean and standard deviation of top-1 accuracy over the training sets.
 
-    Goes with :class:`LowShotTestLoop`, which gives samples ``gt_label`` and
+    Use it with :class:`LowShotTestLoop`, which gives samples ``gt_label`` and
     ``lowshot_pred`` (name -> the label that each set's classifier predicts).
     Metrics, in percent, are named ``lowshot/top1_<name>`` and
-    ``lowshot/top1_<name>_std`` (of the sets as the whole population; left
-    out if there is one set only). For arguments and errors see
-    :class:`ImageMetric`.
+    ``lowshot/top1_<name>_std`` (the population standard deviation; left out if
+    there is only one set). For arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'lowshot'
@@ -170,15 +171,16 @@ class LowShotAccuracy(ImageMetric):
 class LinearProbeAccuracy(ImageMetric):
     """Accuracy, in percent, of the best classifier of a probe.
 
-    Goes with :class:`~mmmoca.models.LinearProbe`, which gives samples
-    ``label_places``, ``base_lrs`` and ``num_classes``. The best one has the
-    highest top-1 accuracy on the images whose samples have ``held_out``, see
-    :func:`~mmmoca.datasets.held_out`. These count for nothing else. If no
-    sample has it, all images choose, as in iBOT. Of equally good classifiers
-    the first is taken. Metrics are ``linear/top1``, ``linear/top5`` (of ten
-    classes or more), ``linear/base_lr``, its learning rate for a batch of 256,
-    and ``linear/head``, its index. The top-1 accuracies of the best five are
-    logged. For arguments and errors see :class:`ImageMetric`.
+    Use it with :class:`~mmmoca.models.LinearProbe`, which gives samples
+    ``label_places``, ``base_lrs`` and ``num_classes``. The best classifier has
+    the highest top-1 accuracy on the images whose samples have ``held_out``,
+    see :func:`~mmmoca.datasets.held_out`. These images serve only this choice.
+    If no image is held out, the choice uses all images, as in iBOT. Of equally
+    good classifiers the first is taken. Metrics are ``linear/top1``,
+    ``linear/top5`` (for ten classes or more), ``linear/base_lr``, the learning
+    rate of the best classifier for a batch of 256, and ``linear/head``, its
+    index. The top-1 accuracies of the best five classifiers are logged. For
+    arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'linear'
@@ -186,9 +188,9 @@ class LinearProbeAccuracy(ImageMetric):
     advice = "use it with model.type='mmmoca.LinearProbe'"
 
     def record(self, sample: dict) -> tuple[np.ndarray, bool]:
-        """Return the truth's place for each classifier, (H,), and its role.
+        """Return the true label's place, (H,), and if the image is held out.
 
-        The image chooses a classifier if it is held out.
+        The place is 0 for a classifier that predicts the true label.
         """
         self._base_lrs = sample['base_lrs']
         self._num_classes = sample['num_classes']
@@ -203,7 +205,7 @@ class LinearProbeAccuracy(ImageMetric):
         judges = places[held_out] if held_out.any() else places
         top1 = 100.0 * (judges < 1).mean(axis=0)
         best = int(top1.argmax())
-        ranked = np.argsort(-top1, kind='stable')[:5]  # the first is chosen
+        ranked = np.argsort(-top1, kind='stable')[:5]  # `best` first
         accuracies = ', '.join(
             f'{self._base_lrs[place]:g}: {top1[place]:.2f}' for place in ranked
         )
@@ -216,14 +218,15 @@ class LinearProbeAccuracy(ImageMetric):
 
 
 def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
-    """Return the mean intersection over union, of all images together.
+    """Return the mean intersection over union, for all images together.
 
     Args:
         predictions (list[np.ndarray]): Class of each pixel, (H, W) each.
         masks (list[np.ndarray]): True classes, uint8; 255 does not count.
 
     Returns:
-        float: In percent, of the classes that occur in either.
+        float: The mean, in percent, over the classes that occur in predictions
+        or masks.
     """
     counts = np.zeros((IGNORED, IGNORED), np.int64)
     for found, truth in zip(predictions, masks):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The feature that each frozen protocol takes from a method's checkpoint."""
+"""The feature of a checkpoint that each protocol for frozen encoders uses."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,15 @@ class Preset(NamedTuple):
     docs/guides/evaluate.md says where each value is from.
 
     Attributes:
-        method (str, optional): Its name, None where it is not known.
+        method (str, optional): Name of the method; None if it is not known.
         knn (str): Feature of k-NN, after the final norm: 'avg' (mean patch
             token), 'cls' or 'cls-avg' (both concatenated).
         linear (str): Feature of linear probing, after the final norm.
-        lowshot (str): Feature of low-shot classification, BEFORE it.
+        lowshot (str): Feature of low-shot classification, BEFORE the final
+            norm.
         temperature (float): T of k-NN.
         regularization (float): Lambda of low-shot classification.
-        which (str): The encoder, where a file has two.
+        which (str): Encoder to use if a file has two: 'teacher' or 'student'.
     """
 
     method: str | None
@@ -45,20 +46,21 @@ PRESETS = {preset.method: preset for preset in _PRESETS}
 
 
 def choose_preset(layout: str, feature: str | None = None) -> Preset:
-    """Return what to take of a checkpoint.
+    """Return the preset for a checkpoint.
 
     Args:
         layout (str): The layout of the file, see
             :class:`mmmoca.checkpoints.Backbone`.
-        feature (str, optional): What was asked for: a preset, or a feature
-            for all protocols (low-shot takes it before the final norm).
+        feature (str, optional): What the user asks for: the name of a preset,
+            or a feature for all protocols (low-shot uses it before the final
+            norm).
 
     Returns:
-        Preset: That of the method; MOCA's, with ``method=None``, where
-        neither the file nor the feature tells it.
+        Preset: The preset of the method. If neither ``layout`` nor ``feature``
+        tells the method, MOCA's preset with ``method=None``.
 
     Raises:
-        ValueError: If there is no such feature.
+        ValueError: If there is no such preset or feature.
     """
     if feature not in (None, *FEATURES, *PRESETS):
         raise ValueError(

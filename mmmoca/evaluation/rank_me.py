@@ -9,13 +9,13 @@ from torch import Tensor
 def rank_me(embeddings: Tensor) -> float:
     """Compute RankMe, the effective rank of a matrix of embeddings.
 
-    It is exp(H(p)), H the entropy of the singular values divided by their sum
-    (Garrido et al., "RankMe", ICML 2023, equation 1). It lies between 1, a
-    complete collapse, and min(N, D), so that only values of the same N are
-    comparable.
+    It is exp(H(p)), where p are the singular values divided by their sum, and
+    H is the entropy (Garrido et al., "RankMe", ICML 2023, equation 1). It lies
+    between 1, a complete collapse, and min(N, D), so only values for the same
+    N are comparable.
 
     Args:
-        embeddings (Tensor): (N, D), any floating dtype. Not normalised.
+        embeddings (Tensor): (N, D), any floating dtype, not normalised.
 
     Returns:
         float: The effective rank; NaN if an embedding is not finite.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Results as a table."""
+"""Writes results as a table."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rows (Sequence[Sequence[str]]): Cells, row by row.
 
     Returns:
-        str: Lines that end in a line break each, the first column aligned to
-        the left and the others to the right.
+        str: Lines that each end in a line break. The first column is aligned
+        to the left, all further columns to the right.
     """
     rows = [[_cell(text) for text in row] for row in (columns, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*rows)]
@@ -30,5 +30,5 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a name as it is, whatever Markdown would make of it."""
+    """Escape a text, so that Markdown shows it as it is."""
     return printable(text).replace('|', '\\|').replace('<', '&lt;')

@@ -26,8 +26,9 @@ def read_subset(
 
     Args:
         path (str | Sequence[str]): The list, or its lines.
-        folder (str): Folder of the class folders.
-        classes (Sequence[str]): Their names, in the order of the labels.
+        folder (str): Folder that contains the class folders.
+        classes (Sequence[str]): Names of the class folders, in the order of
+            the labels.
 
     Returns:
         dict[str, int]: ``<class>/<image>`` -> label, in the order of the
@@ -35,9 +36,9 @@ def read_subset(
 
     Raises:
         ValueError: If there is no such list, or if it is empty, repeats an
-            image, names an unknown class or an image outside the folders of
-            classes, or has only one class.
-        FileNotFoundError: If images that it names are missing.
+            image, names an unknown class or an image outside the class
+            folders, or has only one class.
+        FileNotFoundError: If images that the list names are missing.
     """
     lines: Iterable[str] = path
     if not isinstance(path, str):
@@ -84,27 +85,30 @@ def read_subsets(
     images: Mapping[str, Collection[str]] | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, int], dict[str, list[list[int]]]]:
-    """Read or draw several lists and join them: each image is named once.
+    """Read or draw several lists, and join them so that no image repeats.
 
     Args:
         subsets (dict[str, str | Sequence[str] | dict | None]): Name -> one
-            list or several; or ``shots`` or ``percent`` of
+            list, or several; or a dict with ``shots`` or ``percent`` of
             :func:`draw_subset` and the number of ``sets`` to draw, by default
             3. None leaves a name out.
-        folder (str): Folder of the class folders.
-        classes (Sequence[str]): Their names, in the order of the labels.
-        images (Mapping[str, Collection[str]], optional): What to draw from.
-        seed (int): Set i is drawn by (seed, i), as make_subset.py does it.
+        folder (str): Folder that contains the class folders.
+        classes (Sequence[str]): Names of the class folders, in the order of
+            the labels.
+        images (Mapping[str, Collection[str]], optional): Images to draw from,
+            see :func:`draw_subset`.
+        seed (int): Set i is drawn with the seed (seed, i), as by
+            make_subset.py.
 
     Returns:
         tuple[dict[str, int], dict[str, list[list[int]]]]: All images, sorted,
-        ``<class>/<image>`` -> label; and name -> for each of its lists, the
-        indices of the list's images among all.
+        as ``<class>/<image>`` -> label; and, as name -> lists of indices, the
+        positions of each list's images among all images.
 
     Raises:
-        ValueError: As :func:`read_subset` and :func:`draw_subset`, or if
-            there is no list.
-        FileNotFoundError: As :func:`read_subset`.
+        ValueError: As in :func:`read_subset` and :func:`draw_subset`; also if
+            there is no list, or a name without one.
+        FileNotFoundError: As in :func:`read_subset`.
     """
 
     def draw(sets: int = 3, **how) -> Iterator[list[str]]:
@@ -137,14 +141,15 @@ def read_subsets(
 
 
 def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
-    """Return the images of a data set of class folders.
+    """Return the images of a data set of class folders, class by class.
 
     Args:
-        dataset (CustomDataset): An :class:`~mmmoca.datasets.ImageFolder`, say.
+        dataset (CustomDataset): The data set, such as an
+            :class:`~mmmoca.datasets.ImageFolder`.
 
     Returns:
         dict[str, dict[str, int]]: Class -> path of each image inside the
-        folder of its class -> its index.
+        class folder -> index of the image in the data set.
 
     Raises:
         ValueError: If the images are not files in folders.
@@ -180,8 +185,8 @@ def draw_subset(
         images (Mapping[str, Collection[str]]): Class -> its files, without
             the class folder.
         seed (Sequence[int]): Seed of the draw, such as (seed, set).
-        shots (int, optional): Images a class, at least 1.
-        percent (float, optional): Instead of that, percentage of each class,
+        shots (int, optional): Number of images of each class, at least 1.
+        percent (float, optional): Percentage of each class to draw instead,
             above 0 and up to 100; at least one image of each class is drawn.
 
     Returns:
@@ -189,8 +194,8 @@ def draw_subset(
 
     Raises:
         ValueError: If not exactly one of ``shots`` and ``percent`` is given,
-            it is out of range, there are fewer than two classes, or a class
-            has fewer images than asked for.
+            if it is out of range, if there are fewer than two classes, or if a
+            class has fewer images than are to be drawn.
     """
     given = shots if percent is None else percent
     both = (shots is None) == (percent is None)
@@ -223,7 +228,7 @@ def subset_line(name: str, file: str) -> str:
         file (str): Path of the image inside the folder of its class.
 
     Returns:
-        str: ``file`` where it tells the class, as ImageNet's do, or
+        str: ``file`` if its name tells the class, as in ImageNet; otherwise
         ``<class>/<file>``.
     """
     has_class = (

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One look at data sets: what their images, masks and boxes are."""
+"""Reports facts about the images, masks and boxes of data sets."""
 
 import itertools
 from collections.abc import Mapping, Sequence, Sized
@@ -19,18 +19,18 @@ def look_at(
     pixels: int = PIXELS,
     num_classes: int | None = None,
 ) -> Look:
-    """Look at data sets once: names, headers, and the pixels of a few.
+    """Report on data sets: file names, headers, and the pixels of a few.
 
     Args:
         sets (Mapping[str, Sized]): Data sets of MMEngine's kind, or wrappers,
-            by what they are for: 'train', 'val', 'test' or 'bank'.
+            by what they are for, such as 'train', 'val' or 'val bank'.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
-            and std by which a model normalises, of colours in the order RGB.
-        pixels (int): Images of each set that are decoded.
+            and std with which a model normalises; of colours in RGB order.
+        pixels (int): Number of images to decode from each set.
         num_classes (int, optional): Number of classes of the classifier.
 
     Returns:
-        Look: Its tables, what stands out, and what is certainly wrong.
+        Look: The report: tables, what stands out, and what is certainly wrong.
     """
     seconds = SECONDS / max(1, len(sets))
     images = {

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Facts about objects of COCO's format, counted while they are parsed."""
+"""Facts about objects in COCO's format, counted while they are parsed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from mmmoca.messages import listed
 from ..coco_entries import are_finite
 from .report import Section
 
-SMALL = 32**2  # pixels, as COCO's evaluation has it
-MOST_IMAGES = 200_000  # whose objects are counted
-MOST_POLYGONS = 20_000  # that are compared with their boxes
-OTHERS = 'of other classes'  # the evaluation leaves these out, too
+SMALL = 32**2  # pixels; COCO's limit for small objects
+MOST_IMAGES = 200_000  # images whose objects are counted
+MOST_POLYGONS = 20_000  # masks that are compared with boxes
+OTHERS = 'of other classes'  # COCO's evaluation leaves these out
 
 
 class BoxFacts:
@@ -33,18 +33,19 @@ class BoxFacts:
         }
         self.left_out: dict[str, list[int]] = defaultdict(list)
         self._seen: set[tuple] = set()
-        self._compared = 0  # masks
+        self._compared = 0  # number of masks
 
     def take(self, one: dict, size: tuple[int, int], name: str | None) -> bool:
         """Count an object.
 
         Args:
-            one (dict): The object, as the file has it.
+            one (dict): The object, as in the annotation file.
             size (tuple[int, int]): H and W of its image.
-            name (str, optional): Name of its class; None if it has none.
+            name (str, optional): Name of its class; None if its category is
+                not among the classes.
 
         Returns:
-            bool: Whether mmdet gives it to a detector.
+            bool: Whether mmdet gives the object to a detector.
         """
         x, y, width, height = one['bbox']
         right, bottom = x + width - size[1], y + height - size[0]
@@ -88,7 +89,7 @@ class BoxFacts:
         return False
 
     def forget_objects(self) -> None:
-        """Free what was kept to find objects that occur twice."""
+        """Free the memory that served to find objects that occur twice."""
         self._seen = set()
 
     def totals(self) -> Counter[str]:
@@ -100,11 +101,12 @@ class BoxFacts:
 
         Args:
             file (str): What to call the annotations.
-            judged (bool): Whether a detector is judged by them: COCO's
-                evaluation reads the file itself. Defaults to False.
+            judged (bool): Whether a detector is evaluated on them. COCO's
+                evaluation reads the file itself, so it counts objects that
+                mmdet leaves out. Defaults to False.
 
         Returns:
-            list[str]: A sentence each.
+            list[str]: One sentence for each finding.
         """
         found, lines = self.totals(), []
         objects = found['objects']
@@ -152,9 +154,9 @@ def box_facts(dataset: Any) -> BoxFacts | None:
     """Return the facts about the objects of a data set, if it has any.
 
     Args:
-        dataset (Any): Ours has counted its objects while it parsed them. For
-            other data sets of mmdetection, those that its parser keeps are
-            counted.
+        dataset (Any): The data set. :class:`CheckedCocoDataset` has counted
+            its objects while it parsed them. For other data sets of mmdet, the
+            objects that their parser keeps are counted now.
     """
     found = getattr(dataset, 'boxes', None)
     if isinstance(found, BoxFacts):
@@ -186,7 +188,7 @@ def box_facts(dataset: Any) -> BoxFacts | None:
 
 
 def _polygons(mask: object) -> list[list[float]] | None:
-    """Return the polygons that mmdet keeps of a mask; None if it is another.
+    """Return the polygons of a mask that mmdet keeps; None for other masks.
 
     Where mmdet loads masks, it drops an object without any polygon.
     """
@@ -200,11 +202,11 @@ def _polygons(mask: object) -> list[list[float]] | None:
 
 
 def _corners(mask: object, height: int) -> list[list[float]] | None:
-    """Return two corners around an RLE of plain counts, if it is one."""
+    """Return two corners around an uncompressed RLE; None for others."""
     counts = mask.get('counts') if isinstance(mask, dict) else None
     if not isinstance(counts, list) or not are_finite(counts):
         return None
-    ends = np.cumsum(counts)  # of runs of 0 and 1 in turns, column by column
+    ends = np.cumsum(counts)  # of the runs 0, 1, 0, ... down the columns
     starts, stops = ends[:-1:2], ends[1::2]
     starts, lasts = starts[stops > starts], stops[stops > starts] - 1
     if not len(starts):
@@ -216,7 +218,7 @@ def _corners(mask: object, height: int) -> list[list[float]] | None:
 
 
 def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
-    """Return whether a box differs from that around the polygons."""
+    """Return whether a box differs clearly from one around the polygons."""
     x, y, width, height = box
     for axis, start, length in ((0, x, width), (1, y, height)):
         places = [place for part in polygons for place in part[axis::2]]
@@ -231,8 +233,8 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
     """Compare the objects of data sets, class by class.
 
     Args:
-        sets (Mapping[str, BoxFacts]): Facts by the name of the set, 'train'
-            say.
+        sets (Mapping[str, BoxFacts]): Facts about each set, by its name, such
+            as 'train'.
 
     Returns:
         Section: A row for each class, and what stands out.
@@ -248,7 +250,7 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
 
 
 def _cell(counts: Counter[str]) -> str:
-    """Write the objects of a class, and how many of them are special."""
+    """Write the number of objects of a class, and of special ones."""
     kinds = 'crowds', 'small', 'beyond the image', 'twice'
     special = [f'{counts[kind]} {kind}' for kind in kinds if counts[kind]]
     more = f' ({", ".join(special)})' if special else ''

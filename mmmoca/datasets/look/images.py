@@ -25,14 +25,14 @@ from ..seeding import members
 from .report import Section
 
 MOST_HEADERS = 20_000
-SECONDS = 3.0  # of looking at headers, on a slow disk
+SECONDS = 3.0  # limit for reading headers, on a slow disk
 PIXELS = 200  # images that are decoded
-LONG = 8  # times as long as wide
-NAMED = 5  # unreadable images of a set
-LABELS = 32  # class numbers in masks are below it, or 255
-MOST_LABELS = 200_000  # that are counted within a second
+LONG = 8  # an image is long if its sides have a larger ratio
+NAMED = 5  # unreadable images that are named for each set
+LABELS = 32  # class numbers in masks are below this, or 255
+MOST_LABELS = 200_000  # these are counted within a second
 _UNCLEAR = 'turned by EXIF, with annotated boxes'
-# How images that stand out are loaded, by phrases of headers.
+# How images that stand out are loaded, by the phrase for them.
 _HINTS = {
     'with transparency': 'what lies under it is used',
     'with EXIF that cannot be read': 'they are taken as they are stored',
@@ -47,25 +47,29 @@ class ImageFacts:
 
     Attributes:
         number (int): Number of images.
-        left_out (Counter[str]): Other files, by what they are.
+        left_out (Counter[str]): Number of other files of each kind.
         headers (int): Number of images whose header was read.
-        kinds (Counter[str]): Formats, modes and bits, by headers.
-        odd (Counter[str]): What stands out in headers, by phrases.
-        examples (dict[str, str]): An image of each of these.
+        kinds (Counter[str]): Number of images of each format, mode and bits.
+        odd (Counter[str]): Number of images that stand out, by a phrase that
+            says how.
+        examples (dict[str, str]): One image for each of these phrases.
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (dict[str, str]): Images that cannot be read, and why.
-        classes (Counter[str]): Images of each class, if there are any.
-        names (Sequence[str]): Names of all classes, where the set has them.
-        labels (dict[int, str]): The classes that have images, by number.
+        classes (Counter[str]): Number of images of each class, if there are
+            classes.
+        names (Sequence[str]): Names of all classes, if the set has names.
+        labels (dict[int, str]): Names of the classes that have images, by
+            class number.
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
-        decoded (int): Images whose pixels were read.
-        grey (int): Number of these that are grey and stored as colours.
-        like_masks (int): How many have no value from :data:`LABELS` to 254.
+        decoded (int): Number of images whose pixels were read.
+        grey (int): Number of these that are grey but stored as colours.
+        like_masks (int): Number of these without a value from :data:`LABELS`
+            to 254.
         sums (np.ndarray): Sums over the decoded images of their means and
             mean squares per channel, (2, C), colours in RGB order.
         crop (int): Largest side of a crop, in pixels; 0 without crops.
-        pixels (int): Images to decode.
+        pixels (int): Number of images to decode.
         seconds (float): Longest time for reading headers.
         wrong (list[str]): Images that a run cannot use, and why.
     """
@@ -93,17 +97,17 @@ class ImageFacts:
 
     @property
     def mean(self) -> np.ndarray:
-        """np.ndarray: Of each channel, (C,); C is 0 if none was decoded."""
+        """np.ndarray: Mean of each channel, (C,); C is 0 without images."""
         return self.sums[0] / max(1, self.decoded)
 
     @property
     def std(self) -> np.ndarray:
-        """np.ndarray: Of each channel, (C,)."""
+        """np.ndarray: Standard deviation of each channel, (C,)."""
         squares = self.sums[1] / max(1, self.decoded)
         return np.sqrt(np.maximum(squares - self.mean**2, 0))
 
     def add_set(self, part: Any) -> None:
-        """Count what a data set says without a look at its images."""
+        """Count what a data set states, without reading its images."""
         self.left_out.update(getattr(part, 'left_out', {}))
         self.crop = max(self.crop, *_crops(part.pipeline.transforms), 0)
         classes = _classes(part)
@@ -117,15 +121,15 @@ class ImageFacts:
     def add_file(
         self, info: dict, load: LoadImageFromFile
     ) -> tuple[Header, tuple[str, ...]]:
-        """Count what a file says of itself.
+        """Count what the header of an image file states.
 
         Args:
-            info (dict): What the data set says of the image.
+            info (dict): The entry of the image in the data set.
             load (LoadImageFromFile): The loader of the set.
 
         Returns:
-            tuple[Header, tuple[str, ...]]: Its header, and what stands out
-            in it, by phrases.
+            tuple[Header, tuple[str, ...]]: The header, and phrases that say
+            what stands out.
         """
         self.headers += 1
         path = info['img_path']
@@ -156,8 +160,9 @@ class ImageFacts:
     def add_pixels(
         self, info: dict, load: LoadImageFromFile, header: Header
     ) -> None:
-        """Count an image by its pixels, see :meth:`add_file`."""
-        # Without the size that its entry says, see `add_file`.
+        """Count what the pixels of an image show, see :meth:`add_file`."""
+        # The size in the entry is left out: `add_file` has reported it if it
+        # is wrong, and here it would raise an error.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
         between = (img >= LABELS) & (img < 255)
@@ -173,7 +178,7 @@ class ImageFacts:
             self.sums = self.sums + new if self.sums.size else new
 
     def counts(self) -> dict[str, int]:
-        """Return how many images are unlike others, by phrases."""
+        """Return how many images stand out, by a phrase that says how."""
         small = sum(min(size) < self.crop for size in self.sizes)
         long = sum(max(size) > LONG * min(size) for size in self.sizes)
         counts = {
@@ -185,13 +190,13 @@ class ImageFacts:
         return {phrase: number for phrase, number in counts.items() if number}
 
     def _share(self, phrase: str, number: int) -> str:
-        """Return how many of the images that were looked at stand out."""
+        """Write the number of images, out of those that were looked at."""
         if phrase != 'unreadable' or self.pixels >= self.headers:
             return f'{number} of {self.headers}'
         return f'at least {number} of {self.headers} ({self.pixels} decoded)'
 
     def cells(self) -> dict[str, str]:
-        """Return what a table shows, by the names of its rows."""
+        """Return the cells of this set in the table, by names of rows."""
         found = {'images': f'{self.number}'}
         if self.left_out:
             found['left out'] = counted(self.left_out)
@@ -221,11 +226,11 @@ class ImageFacts:
         return found
 
     def sentences(self) -> list[str]:
-        """Return what stands out."""
+        """Return what stands out, one sentence each."""
         lines = [left_out_sentence(self.left_out)] if self.left_out else []
         for phrase, number in self.counts().items():
             few = 'smaller' in phrase and number < 0.1 * self.headers
-            if few or phrase == TURNED:  # which is as it should be
+            if few or phrase == TURNED:  # which is harmless
                 continue
             hints = [_HINTS[phrase]] if phrase in _HINTS else []
             if phrase == 'unreadable':
@@ -255,16 +260,17 @@ def image_facts(
 ) -> ImageFacts:
     """Look at the images of a data set.
 
-    Headers of at most 20 000 files are read, for at most a few seconds. The
-    loader of the set also decodes the first of these.
+    The headers of at most 20 000 files are read, in random order. The loader
+    of the set also decodes the first ``pixels`` of these images.
 
     Args:
         dataset (Sized): A data set of MMEngine's kind, or a wrapper of some.
-        pixels (int): How many images are decoded.
-        seconds (float): How long headers are read.
+        pixels (int): Number of images to decode.
+        seconds (float): Time after which no more headers are read, once
+            ``pixels`` images have been decoded.
 
     Returns:
-        ImageFacts: See there.
+        ImageFacts: The facts.
     """
     parts = list(members(dataset))
     facts = ImageFacts(sum(map(len, parts)), pixels=pixels, seconds=seconds)
@@ -313,7 +319,7 @@ def _classes(part: Any) -> dict[int, tuple[str, int]]:
     for index in range(number):
         label = part.get_data_info(index)['gt_label']
         if not isinstance(label, int | np.integer):
-            return {}  # of several classes
+            return {}  # images of several classes
         found[int(label)] += 1
     return {
         label: (
@@ -325,7 +331,7 @@ def _classes(part: Any) -> dict[int, tuple[str, int]]:
 
 
 def _crops(steps: list) -> Iterator[int]:
-    """Yield the sides that the crops of a pipeline have, in pixels."""
+    """Yield the shorter side of each crop in a pipeline, in pixels."""
     for step in steps:
         if isinstance(step, list | tuple):
             yield from _crops(step)
@@ -353,13 +359,13 @@ def images_section(
     """Compare the images of data sets.
 
     Args:
-        sets (Mapping[str, ImageFacts]): Facts by the name of the set.
+        sets (Mapping[str, ImageFacts]): Facts about each set, by its name.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
-            and std by which a model normalises, of colours in the order RGB.
+            and std with which a model normalises; of colours in RGB order.
         num_classes (int, optional): Number of classes of the classifier.
 
     Returns:
-        Section: Its table and what stands out.
+        Section: A table with a column for each set, and what stands out.
     """
     section = Section('images', ['', *sets])
     cells = [facts.cells() for facts in sets.values()]
@@ -393,7 +399,7 @@ def images_section(
 
 
 def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which evaluated sets have other classes than training or bank."""
+    """Say where the classes of val or test differ from training or bank."""
     lines = []
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
@@ -407,7 +413,10 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
 
 
 def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which evaluated images are known, and which classes are not."""
+    """Say which images of val or test the training set or the bank has.
+
+    Also say which classes only one of the two sets has.
+    """
     lines = []
     for role, facts in sets.items():
         if role not in ('val', 'test'):
@@ -449,14 +458,15 @@ def _unlike(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> list[str]:
-    """Say which images are unlike the mean and std of the model."""
+    """Say which sets have a mean or std unlike those of the model."""
     lines = []
     for role, facts in sets.items():
         if facts.mean.shape != np.shape(mean):
             continue
         shift = np.abs(facts.mean - mean) / std
         ratio = facts.std / std
-        # Photographs have about half the std of 0.5 that timm's ViTs take.
+        # A ratio of 0.5 is normal: timm's ViTs normalise with a std of 0.5,
+        # and photographs have about half of that.
         if shift.max() > 1 or not 0.4 < ratio.mean() < 2.5:
             found = _numbers('', facts.mean, facts.std).items()
             lines.append(

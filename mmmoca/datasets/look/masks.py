@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Facts about the masks of mmsegmentation's data sets.
 
-mmsegmentation is not imported here.
+This module does not import mmsegmentation.
 """
 
 import os
@@ -25,7 +25,7 @@ from ..masks import read_labels
 from ..seeding import evenly_spaced_rows
 from .report import Section
 
-MASKS = 200  # that are read, evenly spaced
+MASKS = 200  # number of masks that are read
 PATHS = 'img_path', 'seg_map_path'
 
 
@@ -36,20 +36,21 @@ class MaskFacts:
     Attributes:
         classes (Sequence[str]): Names of the classes, in order.
         number (int): Number of masks that were read.
-        pixels (Counter[int]): Pixels of each class, by its number, and of
-            what is left out, by -1.
-        masks (Counter[int]): Masks in which it occurs, likewise.
-        kinds (Counter[str]): Formats, modes and bits.
-        palettes (Counter[bytes]): Colours of the classes, of masks that have
-            some.
-        left_out (Counter[str]): Other files in their folders, by what they
-            are.
-        wanted (str): Which files are taken.
-        foreign (dict[int, str]): Label ids that are no classes, with the first
-            mask that has each.
-        wrong (list[str]): Masks that a run cannot use, and why: colours for
-            indices, another size than the image's, label ids that are no
-            classes, or all of them black and white, 0 and 255.
+        pixels (Counter[int]): Number of pixels of each class, by its number;
+            under -1, of the pixels that are left out.
+        masks (Counter[int]): Number of masks in which each class occurs, by
+            its number; under -1, of masks with pixels that are left out.
+        kinds (Counter[str]): Number of masks of each format, mode and bits.
+        palettes (Counter[bytes]): Number of masks with each palette, cut to
+            the colours of the classes.
+        left_out (Counter[str]): Number of other files of each kind, in the
+            folders of images and masks.
+        wanted (str): Which files the data set uses.
+        foreign (dict[int, str]): Label ids that stand for no class, each with
+            the first mask that contains it.
+        wrong (list[str]): Masks that a run cannot use, and why: colours
+            instead of indices, another size than the image's, label ids of no
+            class, or only the values 0 and 255 in all masks.
     """
 
     classes: Sequence[str]
@@ -68,7 +69,7 @@ class MaskFacts:
         return f'{self.pixels[label] / max(1, self.pixels.total()):.2%}'
 
     def sentences(self) -> list[str]:
-        """Return what stands out, a sentence each, without a subject."""
+        """Return what stands out, one sentence each."""
         lines = []
         if self.left_out:
             lines.append(left_out_sentence(self.left_out, self.wanted))
@@ -87,7 +88,7 @@ class MaskFacts:
             for label, name in enumerate(self.classes)
             if not self.pixels[label]
         ]
-        if not self.masks:  # all are wrong
+        if not self.masks:  # no mask is usable
             return lines
         if not self.pixels.keys() - {-1}:
             lines.append(
@@ -105,10 +106,10 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     Args:
         dataset (BaseDataset): A data set of mmsegmentation's kind, not a
             wrapper. The first ``Load...`` of its pipeline loads the images.
-        most (int): How many masks are read, evenly spaced.
+        most (int): Largest number of masks to read, evenly spaced.
 
     Returns:
-        MaskFacts: See there.
+        MaskFacts: The facts.
     """
     facts = MaskFacts(
         dataset.metainfo['classes'],
@@ -157,7 +158,8 @@ def _look_at_mask(
         facts.palettes[bytes(palette[: 3 * len(facts.classes)])] += 1
     ids, counts = np.unique(mask, return_counts=True)
     number, ignored = len(facts.classes), dataset.ignore_index
-    # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
+    # With reduce_zero_label, mmseg's LoadAnnotations leaves out 0, and counts
+    # classes from 1.
     start = int(dataset.reduce_zero_label)
     known = info.get('label_map') or range(number)
     labels = {old + start: known[old] for old in known}
@@ -177,7 +179,7 @@ def _look_at_mask(
 def _foreign_labels(
     facts: MaskFacts, dataset: BaseDataset, ids: set[int]
 ) -> str:
-    """Say which label ids are no classes, and what to write."""
+    """Say which label ids stand for no class, and what to write."""
     number, start = len(facts.classes), int(dataset.reduce_zero_label)
     foreign = sorted(facts.foreign)
     path = facts.foreign[foreign[0]]
@@ -194,7 +196,7 @@ def _foreign_labels(
 
 
 def wanted_names(dataset: BaseDataset) -> str:
-    """Say which files a data set of mmsegmentation takes."""
+    """Say which files a data set of mmsegmentation uses."""
     masks = f'a mask NAME{dataset.seg_map_suffix}'
     return f'an image NAME{dataset.img_suffix} needs {masks}'
 
@@ -203,11 +205,12 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
     """Count images of other extensions, and masks without an image.
 
     Args:
-        dataset (BaseDataset): A data set of mmsegmentation's kind. A list of
-            names leaves out others on purpose.
+        dataset (BaseDataset): A data set of mmsegmentation's kind. If it has a
+            list of names, nothing is counted: the list leaves out the other
+            files on purpose.
 
     Returns:
-        Counter[str]: Files by what they are.
+        Counter[str]: Number of files of each kind.
     """
     left_out: Counter[str] = Counter()
     if dataset.ann_file:
@@ -237,11 +240,11 @@ def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
     """Compare the masks of data sets, class by class.
 
     Args:
-        sets (Mapping[str, MaskFacts]): Facts by the name of the set.
+        sets (Mapping[str, MaskFacts]): Facts about each set, by its name.
 
     Returns:
         Section: A row for each class, with its share of the pixels and the
-        masks in which it occurs.
+        number of masks in which it occurs.
     """
     section = Section('masks', ['class'])
     for role in sets:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Prints what data sets are: in a terminal, a log or a notebook."""
+"""Prints the report on data sets in a terminal, a log or a notebook."""
 
 import io
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-WIDTH = 100  # characters of a line in a log
+WIDTH = 100  # characters per line in a log
 
 
 @dataclass
@@ -16,11 +16,12 @@ class Section:
     """A table about images, masks or boxes, and what stands out in it.
 
     Attributes:
-        title (str): What it is about.
-        columns (list[str]): Names of the columns, that of the rows first.
-        rows (list[list[str]]): As many cells each.
-        odd (list[str]): What stands out, a sentence each.
-        wrong (list[str]): What a run cannot use, a sentence each.
+        title (str): What the table is about.
+        columns (list[str]): Headings of the columns. The first column names
+            the rows.
+        rows (list[list[str]]): The cells of each row, one for each column.
+        odd (list[str]): What stands out, one sentence each.
+        wrong (list[str]): What a run cannot use, one sentence each.
     """
 
     title: str
@@ -33,12 +34,12 @@ class Section:
 class Look:
     """The report of :func:`mmmoca.look` about data sets.
 
-    Printed it is a table; a notebook shows it, too.
+    It prints as tables and sentences, and a notebook displays these.
 
     Args:
         sections (list[Section]): Its tables.
-        named (frozenset[str]): Unreadable images that it names. Defaults to
-            none.
+        named (frozenset[str]): Unreadable images that the report names.
+            Defaults to none.
     """
 
     def __init__(
@@ -49,16 +50,16 @@ class Look:
 
     @property
     def odd(self) -> list[str]:
-        """list[str]: What stands out, a sentence each."""
+        """list[str]: What stands out, one sentence each."""
         return [line for section in self.sections for line in section.odd]
 
     @property
     def wrong(self) -> list[str]:
-        """list[str]: What a run cannot use, a sentence each."""
+        """list[str]: What a run cannot use, one sentence each."""
         return [line for section in self.sections for line in section.wrong]
 
     def __rich__(self) -> 'RenderableType':
-        """Return the tables as rich prints them, then the sentences."""
+        """Return the tables and then the sentences, for rich to print."""
         from rich.box import SIMPLE
         from rich.console import Group
         from rich.table import Table
@@ -82,7 +83,7 @@ class Look:
         return self._printed()
 
     def _repr_html_(self) -> str:
-        """Return the tables for a notebook."""
+        """Return the tables and the sentences for a notebook, as HTML."""
         return self._printed(html=True)
 
     def _printed(self, html: bool = False) -> str:

@@ -1,2 +1,2 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Each frozen protocol: predictions from features of any origin."""
+"""Protocols for frozen encoders: predictions from features of any origin."""

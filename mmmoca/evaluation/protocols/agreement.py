@@ -12,18 +12,19 @@ from ..gather import owned_rows, take_rows
 def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     """Compare the nearest images of two views of each image.
 
-    For each image, the k nearest images by first views are found, and the k
-    nearest by second views. The agreement is the Jaccard index of the two
-    sets: the number of images in both over the number in either.
+    For each image, the k nearest images are found twice: once with the first
+    views of all images, once with their second views. The agreement is the
+    Jaccard index of the two sets: the number of images in both over the number
+    in either.
 
-    All ranks call this together, each with a part. The result does not depend
-    on the number of ranks.
+    All ranks call this together, each with its own images. The result does not
+    depend on the number of ranks.
 
     Args:
         shard (FeatureShard): This rank's images. ``feats`` are those of both
             views side by side, (n, 2 * D), each of unit length.
-        k (int): Number of neighbours. With fewer than 10 * k images it is a
-            tenth of their number, at least 1. Defaults to 10.
+        k (int): Number of neighbours. With fewer than 10 * k images, a tenth
+            of the images is used instead, at least 1. Defaults to 10.
 
     Returns:
         list[dict]: ``sample_idx`` and ``agreement`` of this rank's share of
@@ -50,17 +51,17 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
 
 
 def nearest_of(number: int, k: int) -> int:
-    """Return the number of neighbours: k, or fewer if images are few."""
+    """Return the number of neighbours: k, at most a tenth of the images."""
     return max(1, min(k, number // 10))
 
 
 def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
-    """Find the k other images of most similar views, (n, D) -> (n, k)."""
+    """Find the k other images with most similar views, (n, D) -> (n, k)."""
     bank = ShardedBank(FeatureShard(ids, views, torch.zeros_like(ids)))
     found = [ids.new_empty(0, k)]
     for own, part in zip(ids.split(256), views.split(256)):
         _, near, _ = bank.search(part, k + 1)
-        # Duplicates of an image may come before it, or push it out.
+        # Duplicates of an image may rank before it, or push it out.
         is_own = near == own.to(near.device)[:, None]
         order = is_own.int().argsort(dim=1, stable=True)
         found.append(near.gather(1, order)[:, :k].cpu())

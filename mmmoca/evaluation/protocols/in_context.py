@@ -61,19 +61,21 @@ def label_shares(
 def choose_patches(
     shares: Tensor, count: int, generator: torch.Generator
 ) -> Tensor:
-    """Draw patches of an image, those of its rare classes preferably.
+    """Draw patches of an image, preferably of its rare classes.
 
-    For each class in a patch, the image's patches that have it are counted.
-    The score is the sum, times a number from U(0, 1). The lowest are taken.
+    For each class that occurs in a patch, the image's patches with this class
+    are counted. The score of the patch is the sum of these counts times a
+    random number from U(0, 1). The patches with the lowest scores are drawn.
 
     Args:
         shares (Tensor): Shares of the labels in each patch of an image,
             (L, C), see :func:`label_shares`.
         count (int): Number of patches.
-        generator (torch.Generator): Source of the numbers, on the CPU.
+        generator (torch.Generator): Source of the random numbers, on the CPU.
 
     Returns:
-        Tensor: At most ``count`` patches that have a labelled pixel, int64.
+        Tensor: Sorted indices of at most ``count`` patches, each with a
+        labelled pixel, int64.
     """
     present = (shares > 0).float()  # (L, C)
     scores = present @ present.sum(dim=0)  # (L,)
@@ -87,24 +89,24 @@ def choose_patches(
 class PatchBank:
     """A bank of labelled patches, which may be spread over the ranks.
 
-    Made by all ranks together. It does not depend on the number of ranks. Each
-    rank holds the features of its own images, and the labels of all.
+    All ranks build the bank together. It does not depend on the number of
+    ranks. Each rank holds the features of its own images, and all labels.
 
     Args:
         parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Batches of this
-            rank's images: a number for each, by which the repeats of a padded
-            sampler are recognised; patch features, (B, D, h, w); and labels,
-            (B, H, W).
+            rank's images: the index of each image, which serves to recognise
+            images that a padded sampler repeats; patch features, (B, D, h, w);
+            and labels, (B, H, W).
         num_classes (int): C, number of classes.
-        patches_per_image (int): Patches to keep of each image.
-        num_images (int): Images of all parts.
-        seed (int): Seed of the choice. Defaults to 0.
+        patches_per_image (int): Largest number of patches of each image.
+        num_images (int): Number of images in ``parts``.
+        seed (int): Seed of the choice of patches. Defaults to 0.
 
     Attributes:
-        size (int): Patches of the whole bank.
+        size (int): Number of patches in the whole bank.
 
     Raises:
-        ValueError: If no patch has a label.
+        ValueError: If no patch of the bank has a label.
     """
 
     @torch.no_grad()
@@ -116,7 +118,8 @@ class PatchBank:
         num_images: int,
         seed: int = 0,
     ) -> None:
-        # Made at the first images: to join parts would double the memory.
+        # Allocated once, with the first images: joining parts would double the
+        # memory.
         bank = torch.empty(0, 0)
         ids: list[Tensor] = []
         table: list[Tensor] = []
@@ -141,7 +144,7 @@ class PatchBank:
                 table.append(share[chosen].half().cpu())
         own, none = torch.cat(ids), torch.zeros(end, dtype=torch.int64)
         self._bank = ShardedBank(FeatureShard(own, bank[:end], none))
-        # Neighbours are known by their id.
+        # A search returns ids: `_known` tells the row of an id in `_table`.
         self._known, self._table, _ = gather_samples(
             own, torch.cat(table), none
         )
@@ -160,7 +163,7 @@ class PatchBank:
     def predict(self, maps: Tensor, k: int, temperature: float) -> Tensor:
         """Average the label shares of the k most similar patches.
 
-        They are weighted by the softmax of their cosine similarities over the
+        The weights are the softmax of the cosine similarities divided by the
         temperature. All ranks call this together; a rank without further
         images calls :meth:`serve`.
 
@@ -170,7 +173,7 @@ class PatchBank:
             temperature (float): T.
 
         Returns:
-            Tensor: (B, C, h, w), float32.
+            Tensor: Scores of the classes, (B, C, h, w), float32.
         """
         query = _rows(maps)
         sims, ids, _ = self._bank.search(query.flatten(0, 1), k)
@@ -191,8 +194,8 @@ def label_pixels(scores: Tensor, size: tuple[int, ...]) -> Tensor:
     """Enlarge the scores of patches, and take the best class of each pixel.
 
     Args:
-        scores (Tensor): (B, C, h, w).
-        size (tuple[int, ...]): H and W.
+        scores (Tensor): Scores of the classes, (B, C, h, w).
+        size (tuple[int, ...]): H and W to enlarge to.
 
     Returns:
         Tensor: Classes, int64, (B, H, W).
@@ -206,20 +209,21 @@ def in_context_masks(
     bank_size: int,
     seed: int = 0,
 ) -> tuple[list[np.ndarray], int]:
-    """Segment images by patch features that are in memory.
+    """Segment images with patch features that are in memory.
 
     Args:
         train (tuple[Tensor, list[np.ndarray]]): Patch features of the
             bank's images, (N, D, h, w), and their masks, (H, W) each, of the
             size of the images.
-        val (tuple[Tensor, list[np.ndarray]]): The same of the images to
+        val (tuple[Tensor, list[np.ndarray]]): The same for the images to
             segment.
-        bank_size (int): Patches of the bank.
-        seed (int): Seed of their choice.
+        bank_size (int): Largest number of patches in the bank, which all
+            images share equally, with at least one patch each.
+        seed (int): Seed of the choice of patches.
 
     Returns:
-        tuple[list[np.ndarray], int]: The predicted masks, (H, W) each, by 30
-        neighbours at T = 0.02, and the patches of the bank.
+        tuple[list[np.ndarray], int]: The predicted masks, (H, W) each, from 30
+        neighbours at T = 0.02; and the number of patches in the bank.
     """
     device = get_device()
     maps, masks = train

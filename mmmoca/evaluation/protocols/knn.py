@@ -20,18 +20,18 @@ ONE_CLASS = (
 def knn_settings(
     k: int | Sequence[int], temperature: float | Sequence[float]
 ) -> list[tuple[str, int, float]]:
-    """Return every k with every temperature, and the name of its metrics.
+    """Return each pair of k and temperature, with the name of its metrics.
 
     Args:
-        k (int or Sequence[int]): Numbers of neighbours.
-        temperature (float or Sequence[float]): T.
+        k (int or Sequence[int]): Number of neighbours, or several.
+        temperature (float or Sequence[float]): T, or several.
 
     Returns:
         list[tuple[str, int, float]]: Name ('k20', or 'k20_t0.07' if several
         T are tried), k and T.
 
     Raises:
-        ValueError: If any is out of range, or there is none.
+        ValueError: If a k or T is out of range, or if there is none.
     """
     ks, ts = np.atleast_1d(k), np.atleast_1d(temperature).astype(float)
     whole = ks.dtype.kind == 'i'
@@ -51,14 +51,14 @@ def knn_settings(
 def small_bank(
     settings: Sequence[tuple[str, int, float]], size: int
 ) -> str | None:
-    """Say that a bank has fewer images than neighbours are asked for.
+    """Say so if a bank has fewer images than the k of a setting.
 
     Args:
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
-        size (int): Images of the bank.
+        size (int): Number of images in the bank.
 
     Returns:
-        str: A sentence; None if it has enough.
+        str: A sentence; None if the bank has enough images.
     """
     large = sorted({k for _, k, _ in settings if k > size})
     if not large:
@@ -71,8 +71,8 @@ def knn_vote(
 ) -> Tensor:
     """Let neighbours vote for their classes with weight exp(sim / T).
 
-    The weights of a query are divided by their sum, which changes no decision
-    and cannot overflow at a low temperature.
+    The weights of a query are divided by their sum. This changes no decision,
+    and avoids an overflow at a low temperature.
 
     Args:
         sims (Tensor): Similarities of the neighbours, (Q, k).
@@ -94,28 +94,28 @@ def knn_predictions(
     settings: Sequence[tuple[str, int, float]],
     num_classes: int = 0,
 ) -> Iterator[list[dict]]:
-    """Let the most similar images of a bank vote for the class of others.
+    """Classify images by a vote of the most similar images in a bank.
 
-    All ranks call this together, each with a part of both. The result does
-    not depend on the number of ranks.
+    All ranks call this together, each with its part of the bank and of the
+    queries. The result does not depend on the number of ranks.
 
     Args:
         bank (FeatureShard): Labelled images; rows L2-normalised. If there are
             fewer than k, all of them vote.
         queries (FeatureShard): Images to classify; rows L2-normalised.
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
-        num_classes (int): C; more if the bank has further labels. Defaults to
-            0, the classes of the bank.
+        num_classes (int): C, the number of classes. It is raised if the bank
+            has larger labels. Defaults to 0: the number comes from the bank.
 
     Yields:
-        list[dict]: A dict for each of some queries: ``sample_idx``,
-        ``num_classes``, ``gt_label``, ``knn_pred`` (setting -> up to five
-        labels with a vote, best first) and, by the first setting,
+        list[dict]: Batches of queries, with a dict for each query:
+        ``sample_idx``, ``num_classes``, ``gt_label``, ``knn_pred`` (setting ->
+        up to five labels with a vote, best first) and, from the first setting,
         ``pred_score``, (C,), and ``pred_label``, (1,).
 
     Raises:
-        ValueError: If the bank has one class only, or images without one, or
-            its rows another length.
+        ValueError: If the bank has only one class, or images without a class,
+            or if features of the bank and of the queries differ in length.
     """
     length, other = bank.feats.shape[-1], queries.feats.shape[-1]
     if len(bank.feats) and len(queries.feats) and length != other:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear probing on features that were extracted before."""
+"""Linear probing on features that were extracted beforehand."""
 
 from collections.abc import Sequence
 
@@ -24,26 +24,27 @@ def linear_predictions(
     seed: int,
     base_lrs: Sequence[float] = BASE_LRS,
 ) -> list[dict]:
-    """Train linear classifiers of many learning rates, and apply them.
+    """Train linear classifiers with many learning rates, and apply them.
 
-    This uses SGD with momentum 0.9 and a cosine to 0, without weight decay, as
-    iBOT does; but the images are the same in each epoch.
+    As in iBOT, this uses SGD with momentum 0.9, a cosine schedule to 0 and no
+    weight decay. Unlike in iBOT, each epoch has the same images, without new
+    augmentations.
 
     Args:
         train (FeatureShard): All images to train on.
         val (FeatureShard): All images to classify.
         num_classes (int): Number of classes.
         epochs (int): Passes over the training images.
-        batch_size (int): Images a step; the rates are multiplied by
+        batch_size (int): Images per step. The learning rates are multiplied by
             ``batch_size / 256``.
-        seed (int): Seed of initialisation and order.
-        base_lrs (Sequence[float]): The rates, for a batch of 256. Defaults
-            to iBOT's 45.
+        seed (int): Seed of the initialisation and of the order of images.
+        base_lrs (Sequence[float]): The learning rates for a batch of 256.
+            Defaults to iBOT's 45 rates.
 
     Returns:
         list[dict]: What :meth:`~mmmoca.models.LinearProbe.predict` gives for
-        each image of ``val``:
-        ``label_places``, (H,), ``base_lrs`` and ``num_classes``.
+        each image of ``val``: ``label_places``, (H,), ``base_lrs`` and
+        ``num_classes``.
     """
     device = get_device()
     feats, labels = train.feats.to(device), train.labels.to(device)

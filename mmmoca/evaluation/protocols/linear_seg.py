@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear segmentation by patch features that were extracted before."""
+"""Linear segmentation on patch features that were extracted beforehand."""
 
 import numpy as np
 import torch
@@ -21,17 +21,19 @@ def linear_masks(
     steps: int = 2000,
     seed: int = 0,
 ) -> list[np.ndarray]:
-    """Segment images by batch norm and one linear layer on fixed features.
+    """Segment images with batch norm and one linear layer on fixed features.
 
-    With AdamW at 0.001 and a cosine, as DINOv3, but on the same images in each
-    epoch.
+    As in DINOv3, training uses AdamW at a learning rate of 0.001 and a cosine
+    schedule. Unlike in DINOv3, all steps draw from the same images, without
+    new augmentations.
 
     Args:
         train (tuple[Tensor, list[np.ndarray]]): See
             :func:`~mmmoca.evaluation.protocols.in_context.in_context_masks`.
-        val (tuple[Tensor, list[np.ndarray]]): Likewise.
+        val (tuple[Tensor, list[np.ndarray]]): The same for the images to
+            segment.
         steps (int): Steps of 16 images. Defaults to 2000.
-        seed (int): Seed of initialisation and order.
+        seed (int): Seed of the initialisation and of the choice of images.
 
     Returns:
         list[np.ndarray]: The predicted masks, (H, W) each.

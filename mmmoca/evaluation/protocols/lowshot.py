@@ -60,19 +60,22 @@ def fit_low_shot(
             is larger, whatever n. Defaults to 1e-4.
 
     Returns:
-        tuple[LogisticRegression, bool]: Fitted, and whether it converged.
+        tuple[LogisticRegression, bool]: The fitted classifier, and whether it
+        converged.
     """
-    # Pretraining and the import of the loops do not need it.
+    # Imported here, as pretraining and the import of the loops do not need it.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     c = 1 / regularization
     if len(np.unique(labels)) == 2:
-        # Here scikit-learn fits one weight vector, the difference of the
-        # softmax's two, with twice the squared norm of both together.
+        # For two classes, scikit-learn fits one weight vector: the difference
+        # of the softmax's two. Its squared norm is twice that of both
+        # together.
         c *= 2
     # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
-    # is divided by n. In float32 the gradient stalls above that: float64.
+    # is divided by n. The features are float64, because in float32 the
+    # gradient would stall above that tolerance.
     classifier = LogisticRegression(
         C=c, fit_intercept=False, max_iter=max_iter, tol=tol / len(labels)
     )
@@ -89,23 +92,27 @@ def low_shot_predictions(
     subsets: dict[str, list[list[int]]],
     **fit,
 ) -> list[dict]:
-    """Classify by one regression for each set of each subset.
+    """Classify images with one regression for each set of each subset.
 
-    All ranks call this together, each with a part of both. They share the
-    regressions. The result does not depend on the number of ranks. A warning
-    names the regressions that do not converge.
+    All ranks call this together, each with its part of the training images and
+    of the images to classify. Each rank fits some of the regressions. The
+    result does not depend on the number of ranks. A warning names the
+    regressions that do not converge.
 
     Args:
-        train (FeatureShard): Training images, :func:`low_shot_features`.
+        train (FeatureShard): Training images; ``feats`` are their
+            :func:`low_shot_features`.
         test (FeatureShard): The same for the images to classify.
-        subsets (dict[str, list[list[int]]]): Name -> the places of each set's
-            images among all training images, sorted by id.
+        subsets (dict[str, list[list[int]]]): Name -> for each set, the
+            positions of its images in the list of all training images, which
+            is sorted by id.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
         list[dict]: ``sample_idx``, ``gt_label`` and ``lowshot_pred`` (name ->
         the label that each set's classifier predicts) for each image of this
-        rank's share. The shares are of one length, as MMEngine collects them.
+        rank's share. All shares have the same length, as MMEngine requires:
+        some may repeat the first images.
     """
     train, test = (
         FeatureShard(*gather_samples(ids, feats.cpu(), labels))
