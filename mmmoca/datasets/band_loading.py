@@ -162,7 +162,7 @@ class LoadBands(LoadImage):
         if dtype.kind not in 'buif':
             raise OSError(
                 f'cannot use the image {printable(name)}: its values are '
-                f'{dtype}, no real numbers'
+                f'{dtype}, which are not real numbers'
             )
         bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
         expected, first = self._first.setdefault('image', (bits, name))
@@ -170,7 +170,7 @@ class LoadBands(LoadImage):
             raise DepthError(
                 f'{printable(name)} is {dtype}, but {printable(first)} has '
                 'another number of bits, so that equal values mean different '
-                'things: convert the files of one kind, or take them out'
+                'things: convert all files to one type, or take some out'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:

@@ -148,7 +148,7 @@ def _evaluation_problem(one: dict, masks: bool) -> str | None:
     if 'iscrowd' not in one:
         return 'iscrowd is missing, which the evaluation reads'
     if one['id'] == 0:  # pycocotools' "no match"
-        return 'id is 0, which the evaluation takes for none'
+        return 'id is 0, which the evaluation reads as no match'
     mask = one.get('segmentation')
     # If the first polygon has four numbers, pycocotools reads boxes.
     if masks and isinstance(mask, list) and mask and len(mask[0]) < 6:

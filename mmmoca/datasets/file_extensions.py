@@ -21,7 +21,7 @@ EXTENSIONS = (
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 # What a count calls files in an archive that no option can include.
-REPLACED = 'replaced by a later one of the name'
+REPLACED = 'replaced by a later file of the same name'
 TAKE = (
     "to take them, write extensions='' (all files) or a list of extensions in "
     'the data set, or give a list of files'

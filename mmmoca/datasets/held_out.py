@@ -39,7 +39,8 @@ def held_out(
     whole = DATASETS.build(dataset)
     if not 2 <= every <= len(whole):
         raise ValueError(
-            f'every={every} must be from 2 to {len(whole)}, all images'
+            f'every={every} must be from 2 to {len(whole)}, the '
+            'number of images'
         )
     chosen = [i for i in range(len(whole)) if (i % every < every - 1) == rest]
     part = whole.get_subset(chosen)

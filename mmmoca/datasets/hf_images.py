@@ -211,7 +211,7 @@ def _choose(
         problem = f'there is no column {name}'
         if name is None:
             problem = f'{len(found)} columns are of the type {kind}'
-        raise ValueError(f'{problem}: name one by {argument}, of {there}')
+        raise ValueError(f'{problem}: set {argument} to one of {there}')
     return found[0]
 
 

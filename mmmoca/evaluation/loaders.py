@@ -35,7 +35,9 @@ def with_data_root(
     """
     if data_root is not None:
         if not isinstance(loader, dict):
-            raise ValueError('data_root cannot move a loader that is built')
+            raise ValueError(
+                'data_root needs a config of a loader, not a loader'
+            )
         loader = copy.deepcopy(loader)
         for part in member_configs(loader['dataset']):
             part['data_root'] = data_root

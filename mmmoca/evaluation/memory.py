@@ -73,6 +73,6 @@ def check_memory(
     if number * each > memory:
         raise ValueError(
             f'{number} {what} need {number * each / 2**30:.1f} GiB of the '
-            f'{memory / 2**30:.1f} GiB that are there: take at most '
+            f'{memory / 2**30:.1f} GiB available: take at most '
             f'{int(memory / each)}'
         )

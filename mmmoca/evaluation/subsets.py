@@ -42,7 +42,7 @@ def read_subset(
     """
     lines: Iterable[str] = path
     if not isinstance(path, str):
-        path = 'that was drawn'
+        path = '(drawn)'
     elif os.path.isfile(path):
         lines = map(str.strip, read_lines(path))
     else:

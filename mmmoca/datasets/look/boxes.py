@@ -145,7 +145,7 @@ class BoxFacts:
         ]
         if empty:
             lines.append(
-                f'{file} has no object of {listed(empty)}, crowds aside'
+                f'{file} has no object of {listed(empty)}, except crowds'
             )
         return lines
 

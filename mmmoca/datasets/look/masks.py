@@ -81,7 +81,7 @@ class MaskFacts:
         if len(self.palettes) > 1:
             lines.append(
                 f'the masks have {len(self.palettes)} different palettes, so '
-                'that one colour may be several classes: indices count'
+                'that one colour may be several classes: only indices matter'
             )
         empty = [
             str(name)

@@ -120,8 +120,8 @@ def knn_predictions(
     length, other = bank.feats.shape[-1], queries.feats.shape[-1]
     if len(bank.feats) and len(queries.feats) and length != other:
         raise ValueError(
-            f'images of the bank give {length} numbers and those to classify '
-            f'{other}: resize and crop both alike'
+            f'features of the bank have {length} numbers, and those of the '
+            f'images to classify {other}: resize and crop both alike'
         )
     shared = ShardedBank(bank)
     known = shared.class_labels
