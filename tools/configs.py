@@ -39,7 +39,7 @@ def list_configs() -> None:
     """Print the name and the description of each config."""
     from mmmoca.shipped import first_comment, shipped_configs
 
-    # Configs outside the folders only inherit the one of the same name.
+    # A config outside the folders only stands for the one of its name.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
     width = max(map(len, files))
     for name, file in files.items():

@@ -42,8 +42,8 @@ class AssignmentHead(BaseModule):
 
     A subclass with another image-level target overrides :meth:`build_img` and
     :meth:`loss_img`. A subclass with another target for the decoder overrides
-    :meth:`build_loc` and :meth:`loss_loc`. It may override
-    :meth:`check_decoder` to refuse decoders that do not fit its target.
+    :meth:`build_loc` and :meth:`loss_loc`; it may override
+    :meth:`check_decoder` to refuse decoders that do not fit this target.
 
     Args:
         embed_dims (int): D, width of words and image embeddings.

@@ -14,8 +14,8 @@ class AttentiveClassifier(nn.Module):
     """Cross-attention of one learned query to the patches, then a classifier.
 
     The classifier of CAPI and AIM: multi-head cross-attention without an
-    output projection, then a linear layer. To compute a key and a value for
-    each patch would take D^2 products for either. The same result takes fewer
+    output projection, then a linear layer. Computing the key and the value of
+    every patch would take D^2 products each. The same result takes fewer
     products here: :meth:`questions` multiplies the query by the key weights
     once for all patches, and the value layer is applied to the weighted mean
     of the patches instead of to each patch.

@@ -41,7 +41,7 @@ class LinearDepthHead(BaseModule):
             fewer than two bins.
     """
 
-    num_classes = out_channels = 1  # mmsegmentation's EncoderDecoder reads it
+    num_classes = out_channels = 1  # mmseg's EncoderDecoder reads both
     align_corners = False
 
     def __init__(

@@ -25,7 +25,7 @@ class ViTFeaturePyramid(BaseModule):
     strides read it, as in ViTDet's simple feature pyramid (arXiv:2203.16527).
 
     Args:
-        in_channels (int): Channels of each map, of the input and the output.
+        in_channels (int): Channels of each input map and each output map.
         norm_cfg (dict, optional): Norm between the two transposed
             convolutions. Defaults to ``dict(type='SyncBN')``.
         strides (Sequence[float]): Strides of the maps in pixels, each 1/4,

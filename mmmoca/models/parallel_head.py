@@ -89,6 +89,6 @@ class ParallelHead(BaseModule):
         index = labels[:, None, None].expand(-1, logits.shape[1], 1)
         truth = logits.gather(2, index)
         later = torch.arange(self.num_classes, device=logits.device) > index
-        # The classes that rank below the true one: never in case of NaN.
+        # Classes that rank below the true one. Comparisons with NaN are False.
         beaten = (logits < truth) | ((logits == truth) & later)
         return self.num_classes - 1 - beaten.sum(dim=2)

@@ -23,10 +23,9 @@ def attention(
 ) -> Tensor:
     """Compute scaled dot-product attention in the fastest way.
 
-    PyTorch chooses the kernel, except for training in bfloat16 on CPUs, which
-    uses plain matrix products. There the backward pass of PyTorch's fused
-    kernel takes up to five times as long, and its unfused kernel computes in
-    float32.
+    PyTorch chooses the kernel. Only training in bfloat16 on CPUs uses plain
+    matrix products instead: there the backward pass of PyTorch's fused kernel
+    takes up to five times as long, and its unfused kernel computes in float32.
 
     Args:
         query (Tensor): (B, heads, N, d).
@@ -197,8 +196,8 @@ class FFN(nn.Module):
         lean = (
             self.training
             and dropout.p == 0  # both dropouts have this rate
-            and isinstance(contract, nn.Linear)  # LoRA, say, wraps it
-            and not torch.compiler.is_compiling()  # chooses what to keep
+            and isinstance(contract, nn.Linear)  # LoRA may wrap it
+            and not torch.compiler.is_compiling()  # the compiler decides
         )
         if lean:
             x = _GELULinear.apply(expand(x), contract.weight, contract.bias)

@@ -251,7 +251,7 @@ class MOCAViT(VisionTransformer):
     def get_layer_depth(
         self, param_name: str, prefix: str = ''
     ) -> tuple[int, int]:
-        """Return the depth of a parameter; that of registers is [CLS]'s."""
+        """Return a parameter's layer; that of registers is that of [CLS]."""
         if param_name == f'{prefix}register_tokens':
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)

@@ -90,7 +90,7 @@ def _records(path: Path) -> list[tuple[int, dict]]:
 def _without_baselines(
     scalars: dict[str, Curve],
 ) -> tuple[dict[str, Curve], dict[str, dict[str, float]]]:
-    """Separate other scalars from baselines, measured before the first step.
+    """Separate the baselines, measured before the first step, from the rest.
 
     Returns the other scalars, then protocol -> name -> baseline.
     """
@@ -176,7 +176,7 @@ def draw_curves(
 
 
 def draw_run(path: str | Path) -> Figure:
-    """Draw a run's curves, and write its name and its images above them.
+    """Draw a run's curves, and show its name, its images and its K.
 
     Args:
         path (str | Path): See :func:`read_scalars`.

@@ -124,7 +124,10 @@ CLASSES = tuple(_TEXTURES)
 
 
 def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Return the coverage, (size, size), of a polygon on 35 to 75 % of it."""
+    """Draw a polygon that covers 35 to 75 % of the image.
+
+    Returns how much of each pixel the polygon covers, (size, size).
+    """
     while True:
         corners = rng.integers(5, 9)
         angle = (
