@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo as it was when the tables of own images and ablations
-# were measured: solarised, two rounds, slower words, slower teacher, softer
-# targets, larger batches.
+# The demo as it was when the tables of own images and ablations were measured.
+# It solarises, weights both losses equally, has two masking rounds, replaces
+# words more slowly, and has a slower teacher, softer targets and larger
+# batches.
 _base_ = '../configs/demo/moca_vit-tiny_textures.py'
 
 model = dict(

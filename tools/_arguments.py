@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Arguments that tools share, parsed and checked without PyTorch.
 
-A tool imports at its top what its command line needs, and where it works what
-its work needs: ``--help`` answers at once, and a wrong argument or a missing
-file is reported before anything is built.
+A tool imports at its top only what its command line needs, and the rest in the
+functions that do its work. So ``--help`` answers at once, and a wrong argument
+or a missing file is reported before anything is built.
 """
 
 import argparse
@@ -16,18 +16,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# Names the file of a program's status and last line, see `_launch`.
+# Environment variable with the path of the file that a program writes its
+# status and its last line to, see `_launch`.
 LAST_LINE = 'MMMOCA_LAST_LINE'
-# Ends the traceback of a worker of a loader, which is the text of an error.
+# Matches the traceback at the start of an error's text that PyTorch passes on
+# from a loader's worker, up to the worker's own message.
 _WORKERS = re.compile(r'^Caught .*^[\w.]+(?:Error|Exception): ', re.M | re.S)
 _FORMAT = warnings.formatwarning
 
 
 def config_file(name: str) -> Path:
-    """Read an argument: a config file, or the name of one of mmmoca.
+    """Read an argument: a config file, or the name of a config of mmmoca.
 
     Raises:
-        argparse.ArgumentTypeError: If there is none. Names near ones.
+        argparse.ArgumentTypeError: If there is no such config. The message
+            lists similar names.
     """
     from mmmoca.shipped import find_config
 
@@ -38,7 +41,7 @@ def config_file(name: str) -> Path:
 
 
 def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
-    """Read an argument: the path of something that exists."""
+    """Return a function that reads an argument: a path that must exist."""
 
     def check(name: str) -> str:
         path = Path(name).expanduser()
@@ -54,7 +57,7 @@ def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
 
 local_file = _existing('file', Path.is_file)
 image_folder = _existing('folder', Path.is_dir)
-# A pattern of shards is expanded later.
+# A name with braces is a pattern of shards, which is expanded later.
 image_place = _existing('place', lambda p: p.exists() or '{' in p.name)
 
 
@@ -62,7 +65,7 @@ def positive_integer(text: str) -> int:
     """Read an argument: a whole number, 1 or more.
 
     Raises:
-        argparse.ArgumentTypeError: If it is none.
+        argparse.ArgumentTypeError: If it is anything else.
     """
     number = int(text) if text.isdecimal() else 0
     if number < 1:
@@ -76,7 +79,7 @@ def whole_number(text: str) -> int:
     """Read an argument: a whole number, 0 or more.
 
     Raises:
-        argparse.ArgumentTypeError: If it is none.
+        argparse.ArgumentTypeError: If it is anything else.
     """
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(
@@ -89,10 +92,10 @@ def percentage(text: str) -> float:
     """Read an argument: a number above 0, up to 100.
 
     Raises:
-        argparse.ArgumentTypeError: If it is none.
+        argparse.ArgumentTypeError: If it is outside this range.
     """
     number = float(text)
-    if not 0 < number <= 100:  # nor NaN
+    if not 0 < number <= 100:  # refuses NaN, too
         raise argparse.ArgumentTypeError(
             f'{text} must be above 0 and at most 100'
         )
@@ -103,7 +106,7 @@ def _option(text: str) -> str:
     """Read an argument: a key and its value.
 
     Raises:
-        argparse.ArgumentTypeError: If it is no ``KEY=VALUE``.
+        argparse.ArgumentTypeError: If it is not ``KEY=VALUE``.
     """
     if text.find('=') < 1:
         raise argparse.ArgumentTypeError(f'{text} must be KEY=VALUE')
@@ -111,7 +114,7 @@ def _option(text: str) -> str:
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments --debug and --cfg-options, a list ``KEY=VALUE``."""
+    """Add the arguments --debug and --cfg-options, a list of ``KEY=VALUE``."""
     add_debug(parser)
     options = (
         'settings that override those of the config, such as '
@@ -130,7 +133,10 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
-    """Add --which, --weights, --source-grid and --img-size, with its help."""
+    """Add --which, --weights, --source-grid and --img-size.
+
+    ``size`` is the help text of --img-size.
+    """
     which = 'which encoder, where the file has both (by default the teacher)'
     encoders = ['teacher', 'student']
     parser.add_argument(
@@ -146,7 +152,7 @@ def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --debug and the arguments that complete what a checkpoint says."""
+    """Add --debug and the arguments that choose and complete an encoder."""
     add_debug(parser)
     size = 'height and width of the images in pixels (as in training)'
     add_encoder_choice(parser, size)
@@ -159,7 +165,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
-    """Return the values of :func:`add_encoder_arguments`."""
+    """Return the values of what :func:`add_encoder_arguments` adds."""
     names = 'which', 'weights', 'source_grid', 'img_size', 'num_heads'
     return {name: getattr(args, name) for name in (*names, 'mean', 'std')}
 
@@ -175,7 +181,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     launchers = ['none', 'pytorch', 'slurm', 'mpi']
     started = 'what started the processes'
     add('--launcher', choices=launchers, default='none', help=started)
-    # torch.distributed.launch adds it, and sets LOCAL_RANK, too.
+    # torch.distributed.launch passes it. Not used: LOCAL_RANK is set as well.
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 
 
@@ -186,16 +192,19 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
 
 
 def import_stack() -> None:
-    """Check the installation before all else, and import OpenMMLab quietly.
+    """Check the installation, then import OpenMMLab without its messages.
 
     Raises:
-        ImportError: If anything is missing or too old.
+        ImportError: If a package is missing or too old.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 
 
 def _is_stop(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C is behind an error, which MMEngine may replace."""
+    """Return whether Ctrl-C caused an error.
+
+    MMEngine may raise another error in place of KeyboardInterrupt.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -206,18 +215,18 @@ def run_program(
     work: Callable[[argparse.Namespace], None],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Run a program, whose errors are one line unless --debug is given.
+    """Run a program; print an error as one line unless --debug is given.
 
-    The log of a run that has begun has their traceback, too. Ctrl-C ends it
-    with status 130 and one line.
+    Once a run has begun, its log also contains the traceback of an error.
+    Ctrl-C ends the program with status 130 and one line.
 
     Args:
-        parser (argparse.ArgumentParser): Parser of its command line.
-        work (Callable[[argparse.Namespace], None]): What it does with the
-            arguments. It imports what loads PyTorch after it has checked
-            them.
-        argv (Sequence[str], optional): The arguments, if not those of the
-            process.
+        parser (argparse.ArgumentParser): Parser of the command line.
+        work (Callable[[argparse.Namespace], None]): Does the program's work
+            with the arguments. It should check them before it imports what
+            loads PyTorch.
+        argv (Sequence[str], optional): The arguments. Defaults to those of
+            the process.
     """
     if '--debug' not in parser._option_string_actions:
         add_debug(parser)
@@ -229,10 +238,10 @@ def run_program(
             raise
         if _is_stop(error):
             _end(parser, 130, 'stopped')
-        # PyTorch gives the traceback of a loader's worker as one text.
+        # The text of an error in a loader's worker begins with a traceback.
         *_, text = _WORKERS.split(f'{error}')
         message = ' '.join(text.split()) or _where(error)
-        # Errors of a diverged run have a status of their own.
+        # The error of a diverged run has its own status.
         status = getattr(error, 'exit_status', 2)
         _end(parser, status, f'error: {message}')
     except SystemExit as end:
@@ -244,7 +253,7 @@ def run_program(
 def _formatted(
     message: Warning, category: type[Warning], *place, **options
 ) -> str:
-    """Write a warning of the user's data without the place in our code."""
+    """Format a warning; one about the user's data names no line of code."""
     from mmmoca.messages import DataWarning
 
     if issubclass(category, DataWarning):
@@ -253,18 +262,19 @@ def _formatted(
 
 
 def _where(error: BaseException) -> str:
-    """Return the line of code that raised an error without a message."""
+    """Describe an error without a message by the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f'{Path(frame.filename).name}:{frame.lineno}'
     return f'{type(error).__name__} in {place}: {frame.line}'
 
 
 def _end(parser: argparse.ArgumentParser, status: int, message: str) -> None:
-    """End a program with a line, which :mod:`_launch` repeats at its end."""
+    """End a program with a last line; under :mod:`_launch`, that prints it."""
     line = f'{parser.prog}: {message}\n'
     if file := os.environ.get(LAST_LINE):
-        # It is printed once, and not by each process: the first one has the
-        # cause, and others lose their connection to it.
+        # Only the first process that fails writes its line, which names the
+        # cause. The other processes then fail because they have lost their
+        # connection to it.
         with suppress(FileExistsError), open(file, 'x') as last:
             last.write(f'{status} {line}')
         sys.exit(status)

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run ``torch.distributed.run``, and end with the message of the program.
 
-torchrun ends a failed program with a report of twenty lines, in which its own
-message is lost.
+torchrun ends a failed program with a report of twenty lines, in which the
+program's own message is lost.
 """
 
 import logging
@@ -23,7 +23,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, 'line')
         os.environ[LAST_LINE] = str(file)
-        logging.disable(logging.ERROR)  # torchrun's words of ended processes
+        logging.disable(logging.ERROR)  # torchrun's reports
         try:
             run.main()
             return

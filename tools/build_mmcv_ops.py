@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Give this environment an mmcv with compiled operators, which mmdet needs.
+"""Install mmcv with compiled operators, which mmdet needs.
 
 An isolated build of mmcv does not find PyTorch and silently leaves out the
-operators. pip and uv may cache that wheel and install it again. Here the
-installed version is built in this very environment, once for each machine: the
-wheel is kept in ``$XDG_CACHE_HOME/mmmoca`` (``~/.cache/mmmoca``).
+operators. pip and uv may cache that wheel and install it again. This program
+builds the installed version of mmcv in this very environment, once for each
+machine: it keeps the wheel in ``$XDG_CACHE_HOME/mmmoca``
+(``~/.cache/mmmoca``).
 """
 
 import argparse
@@ -23,7 +24,7 @@ def installed_mmcv() -> tuple[str, str]:
     """Return the distribution and version of mmcv in this environment.
 
     Raises:
-        SystemExit: If there is none, or the lite one.
+        SystemExit: If there is no mmcv, or only mmcv-lite.
     """
     for name in ('onedl-mmcv', 'mmcv'):
         try:
@@ -36,8 +37,9 @@ def installed_mmcv() -> tuple[str, str]:
 def with_cuda() -> bool:
     """Return whether to build operators for GPUs.
 
-    There must be a CUDA toolkit, and a GPU; or the environment names the
-    toolkit, as where a container's image is built without a GPU.
+    There must be a CUDA toolkit, and either a GPU or the environment variable
+    CUDA_HOME or FORCE_CUDA. The variables are for machines without a GPU on
+    which a container image is built.
     """
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
@@ -47,12 +49,12 @@ def with_cuda() -> bool:
 
 
 def run_python(*arguments: object, **options) -> subprocess.CompletedProcess:
-    """Run the Python of this environment."""
+    """Run the Python of this environment with some arguments."""
     return subprocess.run([sys.executable, *map(str, arguments)], **options)
 
 
 def ops_work() -> bool:
-    """Return whether a new process can import the right operators."""
+    """Return whether a new process can import operators for this machine."""
     code = (
         'import torch, mmcv._ext; from mmcv.ops import '
         'get_compiling_cuda_version as version; print(version())'
@@ -63,10 +65,10 @@ def ops_work() -> bool:
 
 
 def check_compiler() -> None:
-    """Check for what builds PyTorch's extensions.
+    """Check that extensions of PyTorch can be built.
 
     Raises:
-        SystemExit: If there is no C++ compiler or no header of Python.
+        SystemExit: If there is no C++ compiler or no ``Python.h``.
     """
     header = Path(sysconfig.get_path('include'), 'Python.h')
     compiler = os.environ.get('CXX', 'c++')
@@ -82,11 +84,12 @@ def build(requirement: str, folder: Path) -> None:
     """Build the wheel with operators.
 
     Args:
-        requirement (str): mmcv and its version.
+        requirement (str): Name and version of mmcv, such as 'mmcv==2.1.0'.
         folder (Path): Where to keep the wheel.
 
     Raises:
-        SystemExit: If something is missing.
+        SystemExit: If the compiler, Python's header or a suitable setuptools
+            is missing.
     """
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
@@ -106,15 +109,16 @@ def build(requirement: str, folder: Path) -> None:
 def precompiled(folder: str, flags: str) -> str:
     """Compile PyTorch's headers once instead of once for each file.
 
-    They take GCC three quarters of its time.
+    GCC spends three quarters of its time on them. With another compiler
+    nothing is done.
 
     Args:
-        folder (str): Where to keep them during the build.
-        flags (str): What the compiler is called with.
+        folder (str): Where to keep the compiled headers during the build.
+        flags (str): Flags of the compiler.
 
     Returns:
-        str: What to call it with in their place. Where the rest of the
-        build's flags differ from these, GCC reads the headers themselves.
+        str: Flags to use instead, which include the compiled headers. If the
+        build adds flags that do not fit, GCC reads the original headers.
     """
     from torch.utils.cpp_extension import include_paths
 
@@ -138,7 +142,7 @@ def build_wheel(requirement: str, folder: Path, environment: dict) -> None:
     environment |= dict(
         MMCV_WITH_OPS='1',
         FORCE_CUDA=str(int(with_cuda())),
-        # mmcv's build asks for ninja, which may be in the environment only.
+        # mmcv's build calls ninja, which may be installed only here.
         PATH=f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}',
     )
     if not with_cuda():
@@ -150,7 +154,7 @@ def build_wheel(requirement: str, folder: Path, environment: dict) -> None:
 
 
 def install(folder: Path) -> bool:
-    """Install the wheel of a folder; whether there is one that works."""
+    """Install the wheel in a folder; return whether its operators work."""
     wheels = [*folder.glob('*.whl')]
     options = '-q', '--force-reinstall', '--no-deps'
     for wheel in wheels:
@@ -166,7 +170,7 @@ def install_ops(version: str | None = None) -> None:
             the installed distribution and version.
 
     Raises:
-        SystemExit: If it cannot be done; says what to do.
+        SystemExit: If it cannot be done. Most messages say what to do.
     """
     import torch
 
@@ -178,7 +182,7 @@ def install_ops(version: str | None = None) -> None:
     key = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
     folder = Path(cache) / 'mmmoca' / key
     if not ready and not install(folder):
-        shutil.rmtree(folder, ignore_errors=True)  # what does not work
+        shutil.rmtree(folder, ignore_errors=True)  # does not work
         build(f'{name}=={version}', folder)
         if not install(folder):
             shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def show(args: argparse.Namespace) -> None:
-    """Print the list of configs, or one.
+    """Print the list of configs, or one config.
 
     Args:
         args (argparse.Namespace): The command line.
@@ -31,15 +31,15 @@ def show(args: argparse.Namespace) -> None:
         else:
             print_config(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # of `| head`
+    except BrokenPipeError:  # the reader has ended, such as `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def list_configs() -> None:
-    """Print the name of each config and what it says of itself."""
+    """Print the name and the description of each config."""
     from mmmoca.shipped import first_comment, shipped_configs
 
-    # Configs outside of the folders inherit the one of their name.
+    # A config outside the folders only stands for the one of its name.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
     width = max(map(len, files))
     for name, file in files.items():
@@ -49,7 +49,7 @@ def list_configs() -> None:
 
 
 def print_config(args: argparse.Namespace) -> None:
-    """Print a config as a run reads it, without variables that it computed by.
+    """Print a config as a run reads it, without its helper variables.
 
     Args:
         args (argparse.Namespace): The command line.

@@ -26,8 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / 'configs' / 'demo'
 TEXTURES = CONFIGS / 'moca_vit-tiny_textures.py'
 OWN_IMAGES = CONFIGS / 'moca_vit-tiny_own-images.py'
-BATCH_SIZE, MAX_IMAGES = 32, 5000  # of a step of the textures; of --data
-# Names of the scalars of a run.
+# Images of a step on the textures, and largest number of images of --data.
+BATCH_SIZE, MAX_IMAGES = 32, 5000
+# Name in the report -> name of the scalar in the log.
 KNN_NAMES = {
     'raw pixels': 'knn/raw_pixels_k20',
     'untrained': 'knn/untrained_k20',
@@ -65,22 +66,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def default_folder(data: str | None) -> Path:
-    """Return where results go, unless --out says it.
+    """Return the folder of the results if --out is not given.
 
     Args:
         data (str, optional): Folder of the user's images.
 
     Returns:
-        Path: Another folder for each folder of images.
+        Path: A folder whose name contains that of the folder of images.
     """
     own = f'_{Path(data).resolve().name}' if data else ''
     return Path(f'work_dirs/demo{own}')
 
 
 def textures_run(args: argparse.Namespace) -> dict:
-    """Draw the textures unless they are there; the settings of their run.
+    """Draw the textures if they are missing; return the run's settings.
 
-    The set's own seed is fixed: ``--seed`` is that of training.
+    The seed of the textures is fixed; ``--seed`` is the seed of training.
 
     Args:
         args (argparse.Namespace): The arguments.
@@ -104,7 +105,9 @@ def textures_run(args: argparse.Namespace) -> dict:
 
 
 def own_run(args: argparse.Namespace) -> dict:
-    """Return the settings of a run on the user's images, or on some of them.
+    """Return the settings of a run on the user's images.
+
+    If there are too many images, the run uses a random part of them.
 
     Args:
         args (argparse.Namespace): The arguments.

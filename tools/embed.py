@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Write features of any number of images; run it again after a stop.
 
-OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
-``.parquet``.
+OUT is a ``.npy`` file, with the names of the images in ``OUT.names.txt``, or a
+``.parquet`` file.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SUFFIXES = ('.npy', '.parquet')
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known (docs/guides/checkpoints.md)'
@@ -51,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def join_processes(device: str | None) -> str | None:
-    """Join the processes of torchrun; return the device of this one."""
+    """Join the processes of torchrun; return this process's device."""
     import torch
 
     # Processes wait for one another only at the end.

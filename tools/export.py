@@ -2,7 +2,7 @@
 """Write the encoder of a checkpoint for other libraries.
 
 OUT is a folder that timm, transformers, ONNX Runtime, PyTorch or this package
-loads, with a card that says what it is.
+loads. It contains a model card.
 """
 
 import argparse
@@ -24,7 +24,7 @@ FORMATS = (
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known'
@@ -44,7 +44,7 @@ def export(args: argparse.Namespace) -> None:
         args (argparse.Namespace): The command line.
 
     Raises:
-        ValueError: If the license is no identifier.
+        ValueError: If the license is not an identifier.
     """
     if not re.fullmatch(r'[\w.+-]+', args.license or 'none'):
         raise ValueError(

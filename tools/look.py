@@ -25,7 +25,7 @@ def look(args: argparse.Namespace) -> None:
         args (argparse.Namespace): The command line.
 
     Raises:
-        ValueError: If something is certainly wrong.
+        ValueError: If something is certainly wrong with the data.
     """
     import_stack()
     import mmmoca
@@ -39,7 +39,7 @@ def look(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Look."""
+    """Look at data."""
     run_program(make_parser(), look)
 
 

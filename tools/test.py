@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
+"""Test a checkpoint with a config: ``python tools/test.py CONFIG CKPT``."""
 
 import argparse
 import os
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from mmengine.config import Config
     from mmengine.runner import Runner
 
-# Hooks that draw predictions, by the scope of a config. mmpretrain's hook is
-# left out: it names a picture after the file alone, so images of the same name
-# in different class folders would overwrite each other.
+# Scope of a config -> hook that draws predictions. mmpretrain's hook is left
+# out: it names a picture after the file alone, so images of the same name in
+# different class folders would overwrite each other.
 DRAWING = dict(mmseg='SegVisualizationHook', mmdet='DetVisualizationHook')
 
 
@@ -41,7 +41,7 @@ def check_out(args: argparse.Namespace) -> None:
         args (argparse.Namespace): The command line.
 
     Raises:
-        ValueError: If they do not.
+        ValueError: If they do not fit.
     """
     if args.out_item is not None and args.out is None:
         raise ValueError('--out-item needs --out FILE')
@@ -59,12 +59,13 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
     """Let a test draw the masks or boxes that it predicts.
 
     Args:
-        cfg (Config): That of the test, changed in place.
-        folder (str): Where to draw them. mmseg and :func:`number_pictures`
-            use ``vis_data/vis_image`` in it.
+        cfg (Config): Config of the test, changed in place.
+        folder (str): Folder for the pictures. mmseg, and mmdet after
+            :func:`number_pictures` has changed it, write them to
+            ``vis_data/vis_image`` in this folder.
 
     Raises:
-        ValueError: If the test predicts neither.
+        ValueError: If the test predicts neither masks nor boxes.
     """
     hook = DRAWING.get(cfg.default_scope)
     loop = cfg.test_cfg.get('type', 'TestLoop')
@@ -84,7 +85,7 @@ def number_pictures(runner: 'Runner') -> None:
     """Number mmdet's pictures where images in several folders share a name.
 
     Args:
-        runner (Runner): The test's.
+        runner (Runner): Runner of the test.
     """
     dataset = runner.test_loop.dataloader.dataset
     infos = map(dataset.get_data_info, range(len(dataset)))

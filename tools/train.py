@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Train a model by a config: ``python tools/train.py CONFIG``."""
+"""Train a model with a config: ``python tools/train.py CONFIG``."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train, or say what the run would be.
+    """Train, or with --check describe what the run would be.
 
     Args:
         args (argparse.Namespace): The command line.
@@ -64,7 +64,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def check(cfg: 'Config') -> None:
-    """Print what a run would be.
+    """Take four steps of a run, and print what the run would be.
 
     Args:
         cfg (Config): Config of the run.

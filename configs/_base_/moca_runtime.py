@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Pretraining: the hooks that move the codebook and the teacher.
+# The runtime of pretraining, with the hooks that update codebook and teacher.
 _base_ = './runtime.py'
 
-# Every step has images of one size. randomness.deterministic=True wins.
+# Useful here, since all steps have images of one size.
+# randomness.deterministic=True switches it off.
 env_cfg = dict(cudnn_benchmark=True)
 
 default_hooks = dict(

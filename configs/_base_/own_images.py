@@ -1,4 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Runs on one's own images: data_root, knn_root, epochs, batch_size, img_size,
-# jitter, grey, blur, flip and solarize are settings.
+# For runs on your own images, data_root, knn_root, epochs, batch_size,
+# img_size, jitter, grey, blur, flip and solarize are settings.
 settings = 'own_images'

@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The base of pretraining and evaluations. Hooks have names, so that one key
+# The runtime of pretraining and evaluations. Hooks have names, so that one key
 # changes one setting: default_hooks.logger.interval=10
 default_scope = 'mmpretrain'
 
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
-    # All curves are by iteration, k-NN's too.
+    # All curves count iterations, including those of k-NN.
     logger=dict(type='LoggerHook', interval=100, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(
@@ -19,7 +19,7 @@ default_hooks = dict(
     preemption=dict(type='mmmoca.PreemptionHook'),
 )
 env_cfg = dict(
-    cudnn_benchmark=False,  # images of segmentation differ in size
+    cudnn_benchmark=False,  # images for segmentation differ in size
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
     dist_cfg=dict(backend='nccl'),  # tools/train.py: gloo without a GPU
 )
@@ -29,6 +29,6 @@ log_level = 'INFO'
 load_from = None
 resume = False
 
-# With one seed each process still draws other masks and crops, by the
-# ReproducibilityHook.
+# All processes have this seed, but each draws its own masks and crops: the
+# ReproducibilityHook sees to it.
 randomness = dict(seed=0)

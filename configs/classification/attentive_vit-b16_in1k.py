@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Attentive probing of a frozen ViT-B/16, as CAPI does it: 30 classifiers, one
-# of each rate and weight decay, on the patches after the final norm; 12 500
-# steps of 8 GPUs x 128 images. A tenth of the training images is held out, and
-# chooses the classifier that the validation images judge.
+# for each pair of learning rate and weight decay, on the patches after the
+# final norm; 12 500 steps of 8 GPUs x 128 images. A tenth of the training
+# images is held out to choose the classifier whose accuracy on the validation
+# images is the result.
 #   tools/dist_train.sh configs/classification/attentive_vit-b16_in1k.py 8 \
 #       --cfg-options load_from=CHECKPOINT
 _base_ = [
@@ -13,7 +14,7 @@ _base_ = [
 
 rates = [n * 10.0**k for k in range(-5, -1) for n in (1, 2, 5)][:10]
 grid = [(r, decay) for r in rates for decay in (5e-4, 1e-3, 5e-2)]
-# All patches, for each classifier to attend to.
+# The features are all patches. Each classifier attends to them.
 model = dict(
     type='mmmoca.LinearProbe',
     neck=None,
@@ -64,7 +65,7 @@ test_evaluator = val_evaluator
 
 optim_wrapper = dict(
     type='OptimWrapper',
-    # The numbers of classifier i are these times its own below.
+    # Classifier i has this rate and decay times its lr_mult and decay_mult.
     optimizer=dict(
         type='AdamW', lr=1024 / 256, betas=(0.9, 0.95), weight_decay=1.0
     ),
@@ -85,7 +86,7 @@ optim_wrapper = dict(
         }
     ),
 )
-# Up in a tenth of the steps, then down to 0.
+# The rate rises in a tenth of the steps, then falls to 0.
 param_scheduler = dict(
     type='mmmoca.WarmupCosineLR', warmup=0.1, by_epoch=False
 )

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Fine-tuning of a whole ViT-B/16 (the paper's appendix, "End-to-end
-# fine-tuning on ImageNet classification", and the authors' code where that is
-# silent): 8 GPUs x 128 images.
+# fine-tuning on ImageNet classification", and the authors' code where the
+# appendix is silent): 8 GPUs x 128 images.
 #   tools/dist_train.sh configs/classification/finetune_vit-b16_100e_in1k.py \
 #       8 --cfg-options load_from=CHECKPOINT
 _base_ = [
@@ -21,7 +21,7 @@ model = dict(
         std=bgr_std[::-1],
         to_rgb=True,
     ),
-    # The mean patch token through a new norm instead of the final one.
+    # The mean patch token goes through a new norm, instead of the final norm.
     backbone=dict(
         type='VisionTransformer',
         arch='b',
@@ -79,7 +79,7 @@ train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_evaluator = dict(type='Accuracy', topk=(1, 5))
 test_evaluator = val_evaluator
 
-# On a CPU this wrapper takes bfloat16 or float32, without loss scaling.
+# On a CPU this wrapper uses bfloat16 or float32, without loss scaling.
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
     dtype='float16',
@@ -103,7 +103,7 @@ optim_wrapper = dict(
 param_scheduler = dict(
     type='mmmoca.WarmupCosineLR',
     warmup=5,
-    eta_min_ratio=1e-6 / 4e-3,  # so that it decays by layers, too
+    eta_min_ratio=1e-6 / 4e-3,  # a ratio, so that layer decay scales it
     convert_to_iter_based=True,
 )
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=1)

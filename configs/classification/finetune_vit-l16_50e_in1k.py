@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The paper fine-tunes ViT-L/16 (Table 10) without giving the settings. It
-# follows iBOT for ViT-B/16. iBOT's ViT-L has these three settings of its own.
+# Fine-tuning of a whole ViT-L/16 (the paper's Table 10). The paper does not
+# give its settings. For ViT-B/16 it follows iBOT, so the three settings in
+# which iBOT's ViT-L differs are iBOT's.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
 model = dict(

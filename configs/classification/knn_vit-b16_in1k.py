@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Weighted k-NN, as in the paper's appendix C.3, in fp32 and at each T of the
-# authors' code, which quotes its figures at T = 0.04:
+# Weighted k-NN as in the paper's appendix C.3, in fp32, at each temperature T
+# of the authors' code. The authors quote their figures at T = 0.04:
 # tools/test.py configs/classification/knn_vit-b16_in1k.py CHECKPOINT
 _base_ = [
     '../_base_/models/vit-b16_features.py',

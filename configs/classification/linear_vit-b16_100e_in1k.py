@@ -9,7 +9,8 @@ _base_ = [
     '../_base_/runtime.py',
 ]
 
-# On [AVG]. For [CLS]: model.backbone.out_type=cls_token model.neck=None.
+# The feature is [AVG]. For [CLS]:
+# model.backbone.out_type=cls_token model.neck=None.
 model = dict(
     type='mmmoca.LinearProbe',
     head=dict(
@@ -23,12 +24,12 @@ model = dict(
 val_evaluator = dict(type='mmmoca.LinearProbeAccuracy')
 test_evaluator = val_evaluator
 
-# The rate of each classifier is this one times its base rate.
+# The rate of each classifier is this rate times its base rate.
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='SGD', lr=1024 / 256, momentum=0.9, weight_decay=0.0),
 )
-# To 0 over all epochs, one step an epoch as in iBOT.
+# The rate falls to 0 over all epochs, in one step per epoch as in iBOT.
 param_scheduler = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True)
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=1)
 val_cfg = dict()

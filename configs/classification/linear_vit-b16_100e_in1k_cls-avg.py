@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# [CLS] and [AVG] concatenated. iBOT's protocol for ViT-S, [CLS] of the last
-# four blocks: model.backbone.out_indices=[8,9,10,11], and in the neck
-# num_blocks=4, embed_dims=384, with_avg=False.
+# Linear probing of [CLS] and [AVG], concatenated. For iBOT's protocol for
+# ViT-S, which takes [CLS] of the last four blocks, set
+# model.backbone.out_indices=[8,9,10,11], and in the neck num_blocks=4,
+# embed_dims=384, with_avg=False.
 _base_ = './linear_vit-b16_100e_in1k.py'
 
 model = dict(

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Low-shot classification, as in the paper's Table 5d: MSN's regression on the
-# mean patch token before the final norm. (MSN itself takes [CLS] before it:
+# mean patch token before the final norm. (MSN uses [CLS] before that norm:
 # model.backbone.out_type=cls_token model.neck=None.)
 # tools/test.py configs/classification/lowshot_vit-b16_in1k.py CHECKPOINT
 _base_ = [
@@ -25,7 +25,7 @@ test_pipeline = [
 ]
 test_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 
-# Drawn by tools/dataset_converters/make_subset.py, or the public lists.
+# Lists that tools/dataset_converters/make_subset.py draws, or the public ones.
 subset_root = 'data/imagenet/subsets/'
 test_evaluator = dict(type='mmmoca.LowShotAccuracy')
 test_cfg = dict(
@@ -52,5 +52,5 @@ test_cfg = dict(
     regularization=0.1,
 )
 
-# The processes wait for the slowest regression, on CPU cores: seconds.
+# In seconds. Processes wait for the slowest regression, which runs on a CPU.
 env_cfg = dict(dist_cfg=dict(timeout=7200))

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Fine-tuning of the demo's network, on any folder of classes. It is
-# milder than ImageNet's recipe, which is too strong for 48 pixels.
+# Fine-tuning of the demo's network, on any folder of classes. The augmentation
+# is milder than in ImageNet's recipe, which is too strong for 48 pixels.
 _base_ = [
     '../classification/finetune_vit-b16_100e_in1k.py',
     '../_base_/models/vit-tiny.py',
@@ -41,7 +41,7 @@ val_evaluator = dict(topk=(1,))
 test_evaluator = val_evaluator
 
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
-param_scheduler = dict(warmup=0.5)  # of the run
+param_scheduler = dict(warmup=0.5)  # fraction of the run
 train_cfg = dict(max_epochs=10)
 auto_scale_lr = dict(enable=False, base_batch_size=batch_size)
 default_hooks = dict(logger=dict(interval=10))

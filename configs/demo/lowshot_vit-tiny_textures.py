@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Low-shot classification by the demo's network, on any folder of classes.
+# Low-shot classification with the demo's network, on any folder of classes.
 _base_ = [
     '../classification/lowshot_vit-b16_in1k.py',
     '../_base_/models/vit-tiny.py',

@@ -1,14 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo's network on small images of your own, counted in epochs:
+# Pretraining of the demo's network on your own small images, in epochs:
 # mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
 _base_ = './moca_vit-tiny_textures.py'
 
-# Centred targets and half of the rate learn much more from digits, and about
-# as much from textures and shapes: docs/benchmarks/rivals.md.
-# 'auto' follows from images, batch and steps as in moca_vit-b16_own-images.
+# With centred targets and half the learning rate the network learns much more
+# from digits, and about as much from textures and shapes:
+# docs/benchmarks/rivals.md. 'auto' numbers are computed from the images, the
+# batch size and the steps, as in moca_vit-b16_own-images.
 model = dict(codebook=dict(num_words='auto', num_new_words='auto', centre=0.9))
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
-# 1e-3 (B / 16)^.5: docs/benchmarks/own_images.md.
+# The rate is 1e-3 (B / 16)^.5: docs/benchmarks/own_images.md.
 auto_scale_lr = dict(enable=True, base_batch_size=16, rule='sqrt')
 train_pipeline = _base_.train_pipeline
 # Colours alone would tell which views of a photo belong together.
@@ -16,8 +17,8 @@ for view in train_pipeline[2].transforms:
     view[1].transforms[0].update(saturation=0.2, hue=0.1)
     view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
 train_dataloader = dict(
-    # In the same minutes 16 learn more than 8 or 32 images a step:
-    # docs/benchmarks/own_images.md.
+    # In the same time the network learns more from steps of 16 images than of
+    # 8 or 32: docs/benchmarks/own_images.md.
     batch_size=16,
     sampler=dict(infinite=False),
     dataset=dict(

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo: minutes on two CPU cores. A small ViT on small grey images.
-# It differs from the paper's recipe where a run of 1400 steps needs it.
+# The demo: pretraining of a small ViT on small grey images, in minutes on two
+# CPU cores. It differs from the paper's recipe where a run of 1400 steps needs
+# it.
 _base_ = ['../_base_/moca_runtime.py', '../_base_/own_images.py']
 
 textures = 'data/textures/'  # tools/drawn_sets/make_textures.py
@@ -63,7 +64,7 @@ view_pipeline1 = [crop, jitter, dict(blur, prob=0.5), flip]
 view_pipeline2 = [crop, jitter, dict(blur, prob=0.1), flip]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    # 48 / (3 / 4 * 0.3)**0.5: no crop gets smaller than its view.
+    # 48 / (3 / 4 * 0.3)**0.5: no crop becomes smaller than its view.
     dict(type='mmmoca.LoadImage', reduce_to=102),
     dict(
         type='MultiView',
@@ -129,7 +130,7 @@ test_cfg = dict(
 
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
-    # bfloat16 if the processor supports it, else float32, which is faster.
+    # bfloat16 if the processor supports it, else float32, then faster.
     dtype='auto',
     constructor='mmmoca.MOCAOptimWrapperConstructor',
     optimizer=dict(

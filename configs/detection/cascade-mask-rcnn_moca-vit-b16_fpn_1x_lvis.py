@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# LVIS v1, with mmdet's sampling of rare classes and its thresholds. Data set
-# and metric need the package `lvis`. Its release 0.5.3 fails with NumPy 1.24
-# and later, so install it from its repository:
+# Cascade Mask R-CNN on LVIS v1, with mmdet's sampling of rare classes and its
+# thresholds. Data set and metric need the package `lvis`. Its release 0.5.3
+# fails with NumPy 1.24 and later, so install it from its repository:
 #   pip install git+https://github.com/lvis-dataset/lvis-api.git
 # Not in the paper.
 _base_ = './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Boxes and masks of your own: _base_/own-coco.py says where, and the settings.
+# Cascade Mask R-CNN on your own boxes and masks. _base_/own-coco.py says where
+# they must be, and explains the settings.
 _base_ = [
     './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py',
     './_base_/own-coco.py',

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# 36 epochs instead of 12. Not in the paper.
+# Cascade Mask R-CNN for 36 epochs instead of 12. Not in the paper.
 _base_ = './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
 
 train_cfg = dict(max_epochs=36)

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# ViT-L/16, read after the same fractions of its depth. Not in the paper.
+# Cascade Mask R-CNN on a ViT-L/16. The pyramid reads layers at the same
+# fractions of the depth. Not in the paper.
 _base_ = './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
 
 model = dict(

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# ViT-S/16. Not in the paper.
+# Cascade Mask R-CNN on a ViT-S/16. Not in the paper.
 _base_ = [
     './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py',
     '../_base_/models/vit-s16.py',

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A check of all parts in minutes on two CPU cores: a small network, without
-# pretraining, learns the images of a small drawn set by heart. It is validated
-# on its training images.
+# A check of all parts of detection, in minutes on two CPU cores: a small
+# network, without pretraining, learns the images of a small drawn set by
+# heart. It is validated on its training images.
 #   python tools/drawn_sets/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
 _base_ = [
@@ -23,7 +23,7 @@ model = dict(
     ),
     neck=[
         dict(_base_.pyramid, in_channels=128),
-        # Without pretraining, nothing else holds the scale of the features.
+        # Without pretraining, nothing else limits the scale of the features.
         dict(
             type='FPN',
             in_channels=[128] * 4,
@@ -108,7 +108,7 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=100),
-    # It ends with the run.
+    # The schedule ends with the run.
     dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True),
 ]
 auto_scale_lr = dict(enable=False, base_batch_size=4)

@@ -1,22 +1,23 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# In the manner of ViTDet (arXiv:2203.16527): Mask R-CNN on a simple pyramid of
+# Mask R-CNN in the manner of ViTDet (arXiv:2203.16527): a simple pyramid of
 # the ViT's last map, large-scale jitter at 1024 pixels, 100 epochs, batch 64.
-# Unlike ViTDet all layers attend globally and positions are absolute, as in
-# pretraining. Not in the paper of MOCA.
+# Unlike in ViTDet, all layers attend globally and positions are absolute, as
+# in pretraining. Not in the paper of MOCA.
 _base_ = [
     'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
-    # The path by which MMEngine need not read all of mmdet's metafiles.
+    # With this path MMEngine need not read all of mmdet's metafiles.
     'mmdet::_base_/../common/lsj-100e_coco-instance.py',
 ]
 
-side = 1024  # of the crops; what is smaller is padded to it
+side = 1024  # of the crops; smaller ones are padded
 norm_cfg = dict(type='mmpretrain.LN2d')
 
 model = dict(
     type='mmmoca.CheckedDetector',
     detector='MaskRCNN',
     num_classes=80,  # of both heads
-    # As ViTDet, in training and test: no image is larger than one multiple.
+    # As in ViTDet, pads all images to 1024 x 1024 in training and test: none
+    # is larger.
     data_preprocessor=dict(pad_size_divisor=side),
     backbone=dict(
         _delete_=True,
@@ -107,7 +108,7 @@ optim_wrapper = dict(
         flat_decay_mult=0.0,
     ),
 )
-# 25 epochs of a set that is repeated 4 times.
+# The data set is repeated 4 times, so that 25 epochs are 100.
 param_scheduler = [
     dict(
         type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=250

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A one-stage detector, boxes only, as an example of any other model of mmdet.
-# Not in the paper.
+# RetinaNet, a one-stage detector without masks, as an example of another model
+# of mmdet. Not in the paper.
 _base_ = [
     'mmdet::_base_/models/retinanet_r50_fpn.py',
     './_base_/vit-b16_adamw_1x_coco.py',

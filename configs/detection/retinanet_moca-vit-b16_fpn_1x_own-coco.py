@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Boxes of your own, without masks: _base_/own-coco.py says where, and the
-# settings.
+# RetinaNet on your own boxes, without masks. _base_/own-coco.py says where
+# they must be, and explains the settings.
 _base_ = [
     './retinanet_moca-vit-b16_fpn_1x_coco.py',
     './_base_/own-coco.py',

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# CIFAR-10, which is downloaded to data/cifar10. Not in the paper: its recipe
-# at 32 pixels (8 x 8 patches, one border row), batch 512 on one GPU.
+# Pretraining on CIFAR-10, which is downloaded to data/cifar10. Not in the
+# paper: this is its recipe at 32 pixels (8 x 8 patches, one border row), with
+# batches of 512 on one GPU.
 _base_ = './moca_vit-b16_200e.py'
 
 model = dict(
@@ -26,7 +27,7 @@ view_pipeline2 = [
     _base_.solarize,
     flip,
 ]
-# mmpretrain's CIFAR10 gives RGB, and transforms take images to be BGR.
+# mmpretrain's CIFAR10 gives RGB, but the transforms expect BGR.
 to_bgr = dict(type='PILToNumpy', to_bgr=True)
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),

@@ -1,15 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Depth of NYUv2 by a linear layer on frozen patches, as DINOv3 does it: 38 400
-# steps of 16 crops of 416 x 544 pixels, Eigen's crop, and at test time the
-# mean of an image and its mirror image. DINOv3's training crops leave out the
-# frame of the images ([45:472, 43:608]), one in two gets another gamma, beta1
-# follows the rate, and the loss has no variance in its first 100 steps. Here
-# crops may reach into the frame, all change brightness, contrast and colours a
-# little, beta1 is 0.9, and the variance counts from the first step.
+# Depth on NYUv2 with a linear layer on frozen patches, as DINOv3 does it:
+# 38 400 steps of 16 crops of 416 x 544 pixels; at test time Eigen's crop, and
+# the mean of an image and its mirror image. In DINOv3's recipe training crops
+# leave out the frame of the images ([45:472, 43:608]), half of them get
+# another gamma, beta1 changes with the learning rate, and the loss has no
+# variance term in the first 100 steps. Here crops may reach into the frame,
+# all change brightness, contrast and colours a little, beta1 is 0.9, and the
+# variance term counts from the first step.
 #   tools/dist_train.sh configs/segmentation/THIS.py 8 --cfg-options \
 #       model.backbone.init_cfg.checkpoint=mmmoca-teacher://CHECKPOINT
-# data_root has images/{train,test} and annotations/ likewise: PNG of 16 bits,
-# millimetres.
+# data_root contains images/{train,test} and annotations/{train,test}. The
+# annotations are PNG files of 16 bits, in millimetres.
 _base_ = [
     './_base_/vit-b16.py',
     './_base_/data_512x512.py',
@@ -23,7 +24,7 @@ model = dict(
     data_preprocessor=dict(seg_pad_val=0, size=crop_size),
     backbone=dict(img_size=crop_size, frozen_stages=12),
     decode_head=dict(type='mmmoca.LinearDepthHead', in_channels=768),
-    # One window, the whole image of 480 x 640, and its mirror image.
+    # One window is the whole image of 480 x 640; its mirror image is another.
     test_cfg=dict(mode='slide_flip', crop_size=(480, 640), stride=(480, 640)),
 )
 
@@ -32,7 +33,7 @@ train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='mmmoca.LoadImage'),
     dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
-    # What it uncovers has depth 0, which is not known.
+    # Pixels that the rotation uncovers get depth 0, which means unknown.
     dict(type='RandomRotate', prob=0.5, degree=2.5, pad_val=0, seg_pad_val=0),
     dict(type='RandomFlip', prob=0.5),
     dict(type='RandomCrop', crop_size=crop_size),

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The same as DINOv2 did it: no dropout, another decay and schedule.
+# Frozen linear segmentation of ADE20K as DINOv2 does it: without dropout, with
+# another weight decay and schedule.
 _base_ = ['./linear_vit-b16_ade20k-512x512.py']
 
 model = dict(decode_head=dict(dropout_ratio=0.0))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Frozen linear segmentation of Cityscapes, by DINOv3's settings for ADE20K.
+# Frozen linear segmentation of Cityscapes, with DINOv3's settings for ADE20K.
 # The paper's own probe is segmenter_moca-vit-b16_linear_cityscapes-768x768.py.
 _base_ = [
     './_base_/linear_vit-b16.py',

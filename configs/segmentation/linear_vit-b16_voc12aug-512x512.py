@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Frozen linear segmentation of PASCAL VOC 2012 with the 10 582 images of
-# trainaug, by DINOv3's settings for ADE20K.
+# trainaug, with DINOv3's settings for ADE20K.
 _base_ = [
     './_base_/linear_vit-b16.py',
     './_base_/voc12aug_512x512.py',

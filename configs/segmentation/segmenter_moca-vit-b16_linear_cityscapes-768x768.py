@@ -1,11 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Linear probing as in the paper's Table 6, with all images. The authors
-# released no segmentation code: assembled from the paper's appendix and
-# Segmenter's Cityscapes recipe.
+# released no segmentation code: this config is assembled from the paper's
+# appendix and Segmenter's Cityscapes recipe.
 _base_ = ['./segmenter_moca-vit-b16_mask_cityscapes-768x768.py']
 
 model = dict(
-    # All layers. Without drop path training mode computes the same.
+    # All layers are frozen. Without drop path, training mode computes the same
+    # as evaluation mode.
     backbone=dict(frozen_stages=12, drop_path_rate=0.0),
     decode_head=dict(
         _delete_=True,

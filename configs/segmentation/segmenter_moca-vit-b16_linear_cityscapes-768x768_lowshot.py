@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Linear probing with 100 or 372 images (paper, Table 6): 100 epochs.
-# Other splits: train_dataloader.dataset.ann_file=splits/372_split1.txt
+# Linear probing with 100 or 372 images (paper, Table 6), for 100 epochs.
+# For another split: train_dataloader.dataset.ann_file=splits/372_split1.txt
 _base_ = ['./segmenter_moca-vit-b16_linear_cityscapes-768x768.py']
 
 # tools/dataset_converters/cityscapes_splits.py writes the splits.

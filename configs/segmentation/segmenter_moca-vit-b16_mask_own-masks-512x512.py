@@ -1,15 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Your own masks:
+# Segmentation with your own masks:
 #   data_root/images/{train,val}/NAME.jpg
 #   data_root/masks/{train,val}/NAME.png   one channel: the index of the class
 #                                          of each pixel, 255 to leave it out
-# Subfolders are fine if both trees have them. In a config that inherits this
-# one:
+# Subfolders are fine if both trees have them. Write in a config that inherits
+# this one:
 #   data_root = '/path/to/masks'
 #   classes = ('background', 'object')
 #   crop_size, epochs, batch_size = 256, 50, 4
 #   img_suffix = '.png'
-# or all of them after --cfg-options.
+# or give them after --cfg-options.
 _base_ = [
     './_base_/segmenter_moca-vit-b16.py',
     './_base_/data_512x512.py',
@@ -17,17 +17,17 @@ _base_ = [
     './_base_/runtime.py',
 ]
 
-# Sizes are multiples of the patch, 16; scale is what images are resized to
-# first, the longer side at most and the shorter. mmsegmentation chooses the
-# colours, unless metainfo.palette of the data sets has [R, G, B] for each
-# class.
+# Sizes are multiples of the patch size, 16. Images are first resized to scale:
+# the limit of the longer side, and the shorter side. mmsegmentation chooses
+# the colours, unless metainfo.palette of the data sets gives [R, G, B] for
+# each class.
 settings = 'own_masks'
 names = ('background', 'object')
 size = (512, 512)
 
 model = dict(
-    # Or an image that is smaller than a window, and no multiple of the patch,
-    # would be padded by the ViT and its map be stretched.
+    # Otherwise the ViT would pad an image that is smaller than a window and
+    # not a multiple of the patch size, and its map would be stretched.
     data_preprocessor=dict(size=size, test_cfg=dict(size_divisor=16)),
     backbone=dict(img_size=size),
     decode_head=dict(num_classes=len(names)),

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# ViT-S/16. Not in the paper.
+# Linear probing of a ViT-S/16 on Cityscapes. Not in the paper.
 _base_ = [
     './segmenter_moca-vit-b16_linear_cityscapes-768x768.py',
     '../_base_/models/vit-s16.py',

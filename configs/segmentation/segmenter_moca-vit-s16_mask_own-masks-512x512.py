@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# ViT-S/16. Not in the paper.
+# Segmentation with your own masks and a ViT-S/16. Not in the paper.
 _base_ = [
     './segmenter_moca-vit-b16_mask_own-masks-512x512.py',
     '../_base_/models/vit-s16.py',

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A check of all parts in minutes on two CPU cores: a small network, without
-# pretraining, learns the masks of a small drawn set.
+# A check of all parts of segmentation, in minutes on two CPU cores: a small
+# network, without pretraining, learns the masks of a small drawn set.
 #   python tools/drawn_sets/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
 _base_ = [
@@ -39,7 +39,7 @@ model = dict(
     test_cfg=dict(crop_size=size, stride=(64, 64)),
 )
 
-# RandomResize and RandomCrop, then Resize of the test.
+# RandomResize and RandomCrop, then Resize in the test pipeline.
 train_pipeline = _base_.train_pipeline
 train_pipeline[3].update(scale=(128, 96), ratio_range=(1.0, 1.0))
 train_pipeline[4].crop_size = size
@@ -57,7 +57,7 @@ train_dataloader = dict(
         **shapes,
     ),
 )
-# On its training images, like the config of detection.
+# Validation uses the training images, like the config for detection.
 val_dataloader = dict(
     num_workers=0,
     persistent_workers=False,

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Not in the paper: UPerNet on four scales of the plain ViT, by the recipe of
-# iBOT and MAE as mmsegmentation has it for MAE (AdamW, layer decay 0.65).
+# UPerNet on four scales of the plain ViT, with the recipe of iBOT and MAE as
+# in mmsegmentation's config for MAE (AdamW, layer decay 0.65). Not in the
+# paper.
 _base_ = [
     './_base_/vit-b16.py',
     './_base_/ade20k_512x512.py',
@@ -62,7 +63,7 @@ param_scheduler = [
     dict(
         type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500
     ),
-    # It ends with the run.
+    # The schedule ends with the run.
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500),
 ]
 train_dataloader = dict(

@@ -22,10 +22,10 @@ class AssignmentLosses(NamedTuple):
     """Losses of a step, and statistics of their targets.
 
     Attributes:
-        losses (dict[str, Tensor]): ``loss_img`` and ``loss_loc``, weighted,
-            unless switched off.
-        bags (Tensor): Bag of codes y_T of each image, (2B, K).
-        msd (Tensor): Mean similarity difference of each image, (2B, ).
+        losses (dict[str, Tensor]): The weighted ``loss_img`` and
+            ``loss_loc``. A loss that is switched off is missing.
+        bags (Tensor): Bag of codes y_T of each view, (2B, K).
+        msd (Tensor): Mean similarity difference of each view, (2B, ).
     """
 
     losses: dict[str, Tensor]
@@ -35,13 +35,15 @@ class AssignmentLosses(NamedTuple):
 
 @MODELS.register_module()
 class AssignmentHead(BaseModule):
-    """Predicts the teacher's assignments: L_IMG and L_LOC.
+    """Predicts the teacher's assignments and computes L_IMG and L_LOC.
 
     Paper, section 3.2. Both predictors compare a feature, which is not
     normalised, with prototypes generated from the current codebook.
 
-    A subclass with another target of the decoder overrides :meth:`build_loc`
-    and :meth:`loss_loc`. Its :meth:`check_decoder` may refuse a decoder.
+    A subclass with another image-level target overrides :meth:`build_img` and
+    :meth:`loss_img`. A subclass with another target for the decoder overrides
+    :meth:`build_loc` and :meth:`loss_loc`; it may override
+    :meth:`check_decoder` to refuse decoders that do not fit this target.
 
     Args:
         embed_dims (int): D, width of words and image embeddings.
@@ -57,8 +59,8 @@ class AssignmentHead(BaseModule):
 
     Raises:
         ValueError: If ``lambda_img`` is outside [0, 1], ``kappa`` is not
-            above 0, or L_LOC and the decoder are not both there or both
-            absent.
+            above 0, or there is a decoder without L_LOC (``lambda_img=1``)
+            or L_LOC without a decoder.
     """
 
     def __init__(
@@ -92,21 +94,23 @@ class AssignmentHead(BaseModule):
             self.build_loc(decoder_dims)
 
     def build_img(self) -> None:
-        """Build the generator of W^b, which L_IMG needs."""
+        """Build the generator of the prototypes W^b, which L_IMG needs."""
         self.img_generator = PrototypeGenerator(
             self.embed_dims, self.embed_dims
         )
 
     def build_loc(self, decoder_dims: int) -> None:
-        """Build the generator of W^d, which L_LOC needs.
+        """Build the generator of the prototypes W^d, which L_LOC needs.
 
         Args:
-            decoder_dims (int): d.
+            decoder_dims (int): d, width of the decoder.
         """
         self.loc_generator = PrototypeGenerator(self.embed_dims, decoder_dims)
 
     def check_decoder(self, neck: nn.Module | None) -> None:
         """Raise a ValueError for a decoder that does not fit the target.
+
+        This class accepts every decoder; a subclass may refuse some.
 
         Args:
             neck (nn.Module, optional): The model's decoder, if it has one.
@@ -149,8 +153,9 @@ class AssignmentHead(BaseModule):
             targets (Targets): The teacher's assignments of both views.
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: The mean over tokens and rounds, a
-            scalar, and what :func:`bags_of_codes` returns.
+            tuple[Tensor, Tensor, Tensor]: The loss (a scalar), which is a
+            mean over tokens and rounds, then the two results of
+            :func:`bags_of_codes`.
         """
         return token_assignment_loss(
             decoded,
@@ -179,10 +184,11 @@ class AssignmentHead(BaseModule):
             targets (Targets): The teacher's assignments of both views.
 
         Returns:
-            AssignmentLosses: The weighted losses and their targets.
+            AssignmentLosses: The weighted losses, the bags and the MSD.
 
         Raises:
-            TypeError: If :meth:`loss_loc` of a subclass returns other things.
+            TypeError: If :meth:`loss_loc` of a subclass does not return a
+                tuple of three.
         """
         if self.lambda_img == 1:
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)

@@ -11,13 +11,14 @@ from .parallel_head import ParallelHead
 
 
 class AttentiveClassifier(nn.Module):
-    """Attention of one learned query over the patches, and a linear layer.
+    """Cross-attention of one learned query to the patches, then a classifier.
 
-    The classifier of CAPI and AIM: multi-head cross-attention without a
-    projection of the output. Each patch would need its key and its value, D^2
-    products each. The same result takes fewer here: a key's product with the
-    query is that of the patch with the query times the key's weights, and the
-    mean of values is the value of the mean.
+    The classifier of CAPI and AIM: multi-head cross-attention without an
+    output projection, then a linear layer. Computing the key and the value of
+    every patch would take D^2 products each. The same result takes fewer
+    products here: :meth:`questions` multiplies the query by the key weights
+    once for all patches, and the value layer is applied to the weighted mean
+    of the patches instead of to each patch.
 
     Args:
         in_channels (int): D, width of the patches, a multiple of 64.
@@ -28,7 +29,7 @@ class AttentiveClassifier(nn.Module):
         super().__init__()
         self.num_heads = in_channels // 64
         self.query = nn.Parameter(torch.empty(in_channels))
-        # A bias of it would add the same to all scores of a head.
+        # A bias of the keys would add the same number to all scores of a head.
         self.key = nn.Linear(in_channels, in_channels, bias=False)
         self.value = nn.Linear(in_channels, in_channels)
         self.fc = nn.Linear(in_channels, num_classes)
@@ -39,7 +40,10 @@ class AttentiveClassifier(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def questions(self) -> Tensor:
-        """Return what each head h asks of a patch, (h, D)."""
+        """Return each head's scaled query times its key weights, (h, D).
+
+        The product of a row with a patch is the attention score of the patch.
+        """
         query = self.query.unflatten(0, (self.num_heads, 64))
         keys = self.key.weight.unflatten(0, (self.num_heads, 64))
         return torch.einsum('hk,hkd->hd', query, keys) / 64**0.5
@@ -48,8 +52,8 @@ class AttentiveClassifier(nn.Module):
         """Classify images.
 
         Args:
-            pooled (Tensor): The mean patch of each head, weighted by the
-                answers to its question, (B, h, D).
+            pooled (Tensor): The mean of the patches for each head, weighted
+                by its attention, (B, h, D).
 
         Returns:
             Tensor: Logits, (B, C).
@@ -63,8 +67,9 @@ class AttentiveClassifier(nn.Module):
 class AttentiveHead(ParallelHead):
     """Attentive classifiers, one for each learning rate and weight decay.
 
-    The optimiser's groups give each its rate: ``paramwise_cfg.custom_keys`` of
-    the config name ``classifiers.0.`` and so on. Goes with
+    The optimiser has a parameter group for each classifier, which sets its
+    learning rate and weight decay: ``paramwise_cfg.custom_keys`` in the config
+    names ``classifiers.0.`` and so on. The head is used with
     :class:`~mmmoca.models.LinearProbe` and
     :class:`~mmmoca.evaluation.LinearProbeAccuracy`.
 
@@ -72,10 +77,11 @@ class AttentiveHead(ParallelHead):
         in_channels (int): D, width of the patches, a multiple of 64.
         num_classes (int): C, number of classes.
         base_lrs (Sequence[float]): The learning rate of each classifier for
-            a batch of 256, which the metric reports.
+            a batch of 256. The metric reports these numbers; they do not set
+            the optimiser's rates.
 
     Raises:
-        ValueError: If the width is no multiple of 64; see
+        ValueError: If the width is not a multiple of 64. Also see
             :class:`ParallelHead`.
     """
 
@@ -101,7 +107,8 @@ class AttentiveHead(ParallelHead):
         Returns:
             Tensor: Logits, (B, H, C), float32.
         """
-        # All classifiers together: each would read all patches twice.
+        # All classifiers at once. One by one, each would read all patches
+        # twice.
         patches = patches.flatten(2).mT.contiguous()  # -> (B, L, D)
         parts = cast(list[AttentiveClassifier], self.classifiers)
         asked = torch.cat([part.questions() for part in parts])

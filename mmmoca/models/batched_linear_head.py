@@ -18,7 +18,7 @@ class BatchedLinearHead(ParallelHead):
     Linear probing tries many learning rates, as iBOT does (the paper's
     appendix, "Linear ImageNet classification"). Here all classifiers are one
     parameter and one matrix product. The loss is the sum over h of r_h times
-    the cross-entropy of classifier h.
+    the cross-entropy of classifier h, where r_h is its entry in ``base_lrs``.
 
     Classifiers share no parameter, so the gradient of classifier h is r_h
     times that of its own cross-entropy. SGD with momentum is linear in the
@@ -26,13 +26,13 @@ class BatchedLinearHead(ParallelHead):
     of an SGD with rate s r_h. This holds for any schedule of s, but not with
     weight decay or with optimisers that normalise the gradient (Adam, LARS).
 
-    The head computes in float32, also under autocast.
+    The head computes in float32 even under autocast.
 
     Args:
         in_channels (int): D, width of the features.
         num_classes (int): C, number of classes.
-        base_lrs (Sequence[float]): r_h, one for each classifier. The
-            optimiser's rate multiplies them.
+        base_lrs (Sequence[float]): r_h of each classifier. Its learning rate
+            is r_h times the optimiser's rate.
 
     Raises:
         ValueError: See :class:`ParallelHead`.
@@ -51,15 +51,15 @@ class BatchedLinearHead(ParallelHead):
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Draw the weights from N(0, 0.01), as iBOT; zero the biases."""
+        """Draw weights from N(0, 0.01^2), as iBOT does; zero the biases."""
         nn.init.normal_(self.weight, std=0.01)
         nn.init.zeros_(self.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Compute the scores of all classifiers by one product.
+        """Compute the scores of all classifiers with one matrix product.
 
         Args:
-            features (Tensor): (B, D).
+            features (Tensor): Features of the images, (B, D).
 
         Returns:
             Tensor: Logits, (B, H, C), at least float32.

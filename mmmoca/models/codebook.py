@@ -13,12 +13,16 @@ from .targets import Targets
 
 
 class CodebookUpdate(NamedTuple):
-    """The part of a forward pass that ``CodebookHook`` needs.
+    """The results of a forward pass that hooks need.
+
+    All but ``embeddings`` are for :class:`~mmmoca.engine.CodebookHook`.
 
     Attributes:
         candidates (Tensor): See :meth:`RandomTokenSampler.draw`.
-        msd (Tensor): MSD of each view, its mean similarity difference, (2, ).
-        batch_size (int): B, images of the (micro-)batch on this process.
+        msd (Tensor): Mean similarity difference (MSD) of the images' first
+            views and of their second views, (2, ).
+        batch_size (int): B, number of images in the (micro-)batch of this
+            process.
         token_mean (Tensor, optional): Mean teacher token of each position,
             (L, D), float32, if the codebook has ``centre``.
         embeddings (Tensor, optional): The teacher's [AVG] of both views,
@@ -37,8 +41,8 @@ class OnlineCodebook(BaseModule):
     """FIFO queue of teacher tokens that serves as the codebook C.
 
     Paper, section 3.1. The forward pass only reads the state.
-    :class:`~mmmoca.engine.CodebookHook` updates it once per optimiser step
-    by :meth:`update`.
+    :class:`~mmmoca.engine.CodebookHook` calls :meth:`update` once per
+    optimiser step.
 
     The softmax temperature of the targets is mu / 10 as in the authors' code,
     where mu is the running mean similarity difference. (The paper prints the
@@ -52,21 +56,22 @@ class OnlineCodebook(BaseModule):
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int | str): K. Defaults to 4096. 'auto' is 4096, too, unless
-            :func:`mmmoca.engine.complete_recipe` replaces it; a model built
-            with 'auto' takes the K of a state that is loaded.
+        num_words (int | str): K. Defaults to 4096. 'auto' means 4096, unless
+            :func:`mmmoca.engine.complete_recipe` replaces it. A model built
+            with 'auto' adopts the K of a checkpoint that it loads.
         num_new_words (int | str): K_new, words replaced per optimiser step,
-            each from another image of the global batch. Defaults to 4, as
-            does 'auto'.
-        border (int): Patch rows and columns on each side that bags and new
-            words ignore. Defaults to 2.
-        inv_delta (float): Inverse temperature of the targets times mu.
-            Defaults to 10: the temperature is mu / 10.
+            each from a different image of the global batch. Defaults to 4.
+            'auto' means 4, unless :func:`mmmoca.engine.complete_recipe`
+            replaces it.
+        border (int): Number of patch rows and columns on each side that bags
+            and new words ignore. Defaults to 2.
+        inv_delta (float): The temperature of the targets is mu divided by
+            this number. Defaults to 10.
         msd_momentum (float): Momentum of mu. Defaults to 0.99.
         initial_msd (float): mu at step 0. Defaults to 0.5.
-        centre (float, optional): Momentum of the mean token of each
-            position, which starts at zero. Defaults to None: no centring, as
-            in the paper.
+        centre (float, optional): Momentum of the running mean token of each
+            position. The mean starts at zero. Defaults to None: no centring,
+            as in the paper.
         word_sampler (dict, optional): Config of the class that chooses new
             words. Defaults to :class:`RandomTokenSampler`.
 
@@ -168,15 +173,18 @@ class OnlineCodebook(BaseModule):
         return tokens.float() - self.token_mean
 
     def assign(self, tokens: Tensor, images: Tensor | None = None) -> Targets:
-        """Soft-assign the teacher's tokens to the words.
+        """Prepare the soft assignment of the teacher's tokens to the words.
+
+        The losses compute the assignments themselves, in chunks.
 
         Args:
             tokens (Tensor): (2B, L, D).
             images (Tensor, optional): The teacher's input, (2B, C, H, W), for
-                heads that predict it.
+                heads that predict pixels.
 
         Returns:
-            Targets: The assignments to the present words.
+            Targets: What the assignments to the current words are computed
+            from.
         """
         return Targets(
             self.centred(tokens),
@@ -198,7 +206,7 @@ class OnlineCodebook(BaseModule):
             :meth:`RandomTokenSampler.draw`.
 
         Raises:
-            ValueError: If the sampler draws something else.
+            ValueError: If the sampler returns another shape.
         """
         candidates = self.word_sampler.draw(
             self.centred(tokens).unflatten(0, (2, -1)),
@@ -236,23 +244,25 @@ class OnlineCodebook(BaseModule):
         token_mean: Tensor | None = None,
         accepted: Tensor | bool = True,
     ) -> None:
-        """Overwrite the oldest words; move mu and the mean tokens.
+        """Overwrite the oldest words; update mu and the mean tokens.
 
         Args:
-            words (Tensor): New words, (K_new, D). They are normalised.
-            msd (Tensor): MSD of view 1 and view 2, (2, ). Each moves mu once,
-                view 1 first.
+            words (Tensor): New words, (K_new, D). They are normalised here.
+            msd (Tensor): MSD of view 1 and view 2, (2, ). Each updates mu
+                once, view 1 first.
             token_mean (Tensor, optional): Mean token of each position in the
                 global batch, (L, D), if the codebook has ``centre``.
-            accepted (Tensor | bool): Whether to update. A tensor on the
-                device avoids waiting for it. Defaults to True.
+            accepted (Tensor | bool): Whether to update. If it is a tensor on
+                the device, the host does not wait for its value. Defaults to
+                True.
 
         Raises:
-            ValueError: If the words have another shape.
+            ValueError: If ``words`` has another shape.
         """
         self._check_words(words, 'pick', (len(words),))
         accepted = torch.as_tensor(accepted, device=self.words.device)
-        # After a checkpoint with another K_new the pointer may be anywhere.
+        # The pointer is not always a multiple of K_new: the checkpoint may be
+        # of a run with another K_new.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
         words = normalize_fp32(words).to(self.words)

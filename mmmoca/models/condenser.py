@@ -27,9 +27,10 @@ class CondenserNeck(BaseModule):
         in_channels (int): D, width of the encoder.
         patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
         embed_dims (int): d, width of the decoder. Defaults to 512.
-        depth (int): Transformer blocks. Defaults to 2.
-        num_heads (int): Attention heads. Defaults to 16.
-        mlp_ratio (float): Hidden over token width. Defaults to 4.
+        depth (int): Number of transformer blocks. Defaults to 2.
+        num_heads (int): Number of attention heads. Defaults to 16.
+        mlp_ratio (float): Hidden width of an MLP divided by the token width.
+            Defaults to 4.
         condenser (bool): False gives the paper's plain decoder (section
             3.2), which reads [CLS] and the patch tokens of the encoder's last
             layer. Defaults to True.
@@ -112,7 +113,7 @@ class CondenserNeck(BaseModule):
         x = self.projection(torch.cat((first[:, None], patches), dim=1))
         mask_tokens = self.mask_token.expand(*mask.predicted.shape, -1)
         x = torch.cat((x, mask_tokens.to(x)), dim=1)
-        # The image embedding in slot 0 has no position.
+        # The first token, [AVG] or [CLS], has no position.
         positions = self.positions[mask.decoded]  # (N, n, d)
         x = torch.cat((x[:, :1], x[:, 1:] + positions), dim=1)
         for layer in self.layers:

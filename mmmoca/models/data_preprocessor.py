@@ -13,7 +13,7 @@ def register_numbers(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> None:
-    """Register mean and std of channels, (C, 1, 1) each or None."""
+    """Register a module's mean and std as buffers, (C, 1, 1) or None."""
     if (mean is None) != (std is None) or len(mean or ()) != len(std or ()):
         raise ValueError(
             f'mean={mean} and std={std} need one number for each channel'
@@ -34,17 +34,18 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
     It differs from mmpretrain's ``SelfSupDataPreprocessor`` in three points.
     The host never waits for the device (copies do not block if the loader
     pins its memory). Data samples stay on the host. Images with another
-    number of channels are an error and lose none.
+    number of channels raise an error; no channel is dropped silently.
 
     Args:
-        mean (Sequence[float], optional): One number for each channel, after
-            ``to_rgb``, or one for all. Defaults to None, no normalisation.
+        mean (Sequence[float], optional): One number for each channel, in the
+            order after ``to_rgb``, or one for all. Defaults to None, no
+            normalisation.
         std (Sequence[float], optional): Like ``mean``.
         to_rgb (bool): Whether to turn BGR, as MMCV loads it, into RGB.
             Defaults to False.
 
     Raises:
-        ValueError: If ``mean`` and ``std`` do not fit each other or
+        ValueError: If ``mean`` and ``std`` differ in length or do not fit
             ``to_rgb``, or a ``std`` is not above 0. In the forward pass, if
             images have another number of channels.
     """
@@ -69,7 +70,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
 
         Args:
             data (dict): ``inputs``, (B, C, H, W) or a list of such views, and
-                optional ``data_samples``. See ``default_collate``.
+                optionally ``data_samples``, as ``default_collate`` makes them.
             training (bool): Not used.
 
         Returns:

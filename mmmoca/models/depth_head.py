@@ -16,23 +16,24 @@ from .precision import no_autocast
 class LinearDepthHead(BaseModule):
     """Batch norm and one linear layer that predict the depth of each patch.
 
-    The linear probe of DINOv3 on NYUv2 (its ``config-nyu.yaml``): a patch gets
-    weights of N depths, evenly spaced from ``min_depth`` to ``max_depth``; its
-    depth is their weighted mean (AdaBins' linear normalisation). The head
-    serves mmsegmentation's ``DepthEstimator``.
+    The linear probe of DINOv3 on NYUv2 (its ``config-nyu.yaml``). There are N
+    depths, evenly spaced from ``min_depth`` to ``max_depth``. The head
+    predicts a weight of each for every patch; the patch's depth is the
+    weighted mean (AdaBins' linear normalisation). The head is for
+    mmsegmentation's ``DepthEstimator``.
 
-    The loss is AdaBins' with lambda 0.85 over all pixels of the batch that
-    have a depth: the root of var(g) + 0.15 mean(g)^2 for g, the difference of
-    the logarithms of both depths.
+    The loss is AdaBins' with lambda 0.85, over all pixels of the batch whose
+    depth is known: the square root of var(g) + 0.15 mean(g)^2, where g is the
+    logarithm of the predicted depth minus that of the true depth.
 
     Args:
         in_channels (int): D, width of the features.
         num_bins (int): N. Defaults to 256.
-        min_depth (float): In metres. Defaults to 0.001.
-        max_depth (float): In metres. Defaults to 10.
-        norm_cfg (dict, optional): The norm. Defaults to SyncBN.
-        in_index (int): Index of the backbone's map. Defaults to -1, the
-            last.
+        min_depth (float): Smallest depth in metres. Defaults to 0.001.
+        max_depth (float): Largest depth in metres. Defaults to 10.
+        norm_cfg (dict, optional): Config of the norm. Defaults to SyncBN.
+        in_index (int): Which of the backbone's maps to use. Defaults to -1,
+            the last.
         init_cfg (dict, optional): See :class:`BaseModule`.
 
     Raises:
@@ -40,7 +41,7 @@ class LinearDepthHead(BaseModule):
             fewer than two bins.
     """
 
-    num_classes = out_channels = 1  # of mmsegmentation's EncoderDecoder
+    num_classes = out_channels = 1  # mmseg's EncoderDecoder reads both
     align_corners = False
 
     def __init__(
@@ -70,29 +71,29 @@ class LinearDepthHead(BaseModule):
         self.register_buffer('depths', depths, persistent=False)
 
     def forward(self, feats: Sequence[Tensor]) -> Tensor:
-        """Predict depths.
+        """Predict the depth of each patch.
 
         Args:
             feats (Sequence[Tensor]): Maps of the backbone, (B, D, h, w).
 
         Returns:
-            Tensor: Metres, (B, 1, h, w), float32.
+            Tensor: Depths in metres, (B, 1, h, w), float32.
         """
         scores = self.bins(self.norm(feats[self.in_index]))
         with no_autocast(scores):
-            weights = scores.float().relu() + 0.1  # none of them vanishes
+            weights = scores.float().relu() + 0.1  # no weight is 0
             weights = weights / weights.sum(dim=1, keepdim=True)
             return torch.einsum('bnhw,n->bhw', weights, self.depths)[:, None]
 
     def loss(
         self, feats: Sequence[Tensor], data_samples: list, train_cfg: dict
     ) -> dict[str, Tensor]:
-        """Compute the loss on the pixels with a depth in the range.
+        """Compute the loss on the pixels whose true depth is in the range.
 
         Args:
             feats (Sequence[Tensor]): Maps of the backbone, (B, D, h, w).
-            data_samples (list[SegDataSample]): With ``gt_depth_map``,
-                (1, H, W), metres.
+            data_samples (list[SegDataSample]): Samples with ``gt_depth_map``,
+                (1, H, W), in metres.
             train_cfg (dict): Not used.
 
         Returns:
@@ -101,7 +102,7 @@ class LinearDepthHead(BaseModule):
         truth = torch.stack([s.gt_depth_map.data for s in data_samples])
         depth = self._enlarge(self(feats), truth.shape[-2:])
         known = (truth > self.min_depth) & (truth < self.max_depth)
-        # Near 0 a logarithm would have gradients without bounds.
+        # The offset bounds the gradient of the logarithm near 0.
         logs = ((x[known] + 0.001).log() for x in (depth, truth.to(depth)))
         differences = torch.sub(*logs)
         if len(differences) < 2:
@@ -112,15 +113,15 @@ class LinearDepthHead(BaseModule):
     def predict(
         self, feats: Sequence[Tensor], metainfos: list[dict], test_cfg: dict
     ) -> Tensor:
-        """Predict depths of the size of the images.
+        """Predict the depth of each pixel.
 
         Args:
             feats (Sequence[Tensor]): Maps of the backbone, (B, D, h, w).
-            metainfos (list[dict]): With ``img_shape``, (H, W).
+            metainfos (list[dict]): Their ``img_shape`` is (H, W).
             test_cfg (dict): Not used.
 
         Returns:
-            Tensor: Metres, (B, 1, H, W).
+            Tensor: Depths in metres, (B, 1, H, W).
         """
         return self._enlarge(self(feats), metainfos[0]['img_shape'])
 

@@ -11,17 +11,17 @@ from .feature_pyramid import ViTFeaturePyramid
 HEADS = ('bbox_head', 'mask_head')
 
 
-# A function, since a class would inherit from mmdet's, and pretraining must
-# not need mmdet.
+# A function: a class would inherit from mmdet's class, and pretraining must
+# run without mmdet.
 @MODELS.register_module(name='CheckedDetector')
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
-    """Build a detector of mmdet from one number of classes.
+    """Build a detector of mmdet; its number of classes is given only once.
 
     Registered as ``mmmoca.CheckedDetector``, and as ``mmmoca.detector`` for
     older configs. In mmdet's configs each head repeats the number of classes,
     four times in a Cascade Mask R-CNN. A
     :class:`~mmmoca.models.ViTFeaturePyramid` in the neck gets the patch size
-    of the backbone.
+    of the backbone, unless its config states one.
 
     Args:
         detector (str): The model's ``type`` in mmdet's config, such as
@@ -47,7 +47,7 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
 
 
 def _parts(parent: dict, *names: str) -> Iterator[dict]:
-    """Yield the configs under these keys, each of them one or a list."""
+    """Yield the configs under some keys; a key has one config or a list."""
     for name in names:
         part = parent.get(name) or []
         yield from part if isinstance(part, (list, tuple)) else [part]

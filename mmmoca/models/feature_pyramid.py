@@ -14,29 +14,29 @@ class ViTFeaturePyramid(BaseModule):
     """Makes maps of several strides from a plain ViT, which has one stride.
 
     The pyramid of iBOT's COCO recipe, which the paper follows (Table 7). It
-    scales a map by the patch size / stride:
+    scales a map by patch size / stride:
 
     - 4: two transposed convolutions with a norm and a GELU between them;
     - 2: one transposed convolution;
     - 1: nothing;
     - 1/2 and 1/4: max-pooling.
 
-    Each stride reads another layer of the ViT, or all read the last map, as in
-    ViTDet's simple feature pyramid (arXiv:2203.16527).
+    Each stride reads its own layer of the ViT. If there is only one map, all
+    strides read it, as in ViTDet's simple feature pyramid (arXiv:2203.16527).
 
     Args:
-        in_channels (int): Channels of each map, before and after.
+        in_channels (int): Channels of each input map and each output map.
         norm_cfg (dict, optional): Norm between the two transposed
             convolutions. Defaults to ``dict(type='SyncBN')``.
-        strides (Sequence[float]): Strides of the maps in pixels, each the
-            patch times 1/4, 1/2, 1, 2 or 4. Defaults to (4, 8, 16, 32).
-        patch_size (int): Patch of the backbone in pixels.
+        strides (Sequence[float]): Strides of the maps in pixels, each 1/4,
+            1/2, 1, 2 or 4 times the patch size. Defaults to (4, 8, 16, 32).
+        patch_size (int): Patch size of the backbone in pixels.
             :func:`mmmoca.models.detector` fills it in. Defaults to 16.
         init_cfg (dict | list[dict], optional): See :class:`BaseModule`.
             Defaults to None, PyTorch's own initialisation.
 
     Raises:
-        ValueError: If patches of this size do not give these strides.
+        ValueError: If a stride is none of these multiples of the patch size.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class ViTFeaturePyramid(BaseModule):
             down, with s the patch size / stride.
 
         Raises:
-            ValueError: If there is another number of maps, or they are none.
+            ValueError: If there are neither as many maps as strides nor only
+                one, or the inputs are not maps.
         """
         if inputs[0].dim() != 4:
             raise ValueError(

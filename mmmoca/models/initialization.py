@@ -7,7 +7,8 @@ def init_encoder(vit: VisionTransformer) -> None:
     """Initialise an encoder's layers and its [CLS] and register tokens.
 
     Args:
-        vit (VisionTransformer): Positions keep their values.
+        vit (VisionTransformer): The encoder, initialised in place. Its
+            position embedding keeps its values.
     """
     init_transformer(vit)
     nn.init.normal_(vit.cls_token, std=0.02)

@@ -11,12 +11,13 @@ from .token_features import TokenFeatures
 
 @MODELS.register_module()
 class LinearProbe(ImageClassifier):
-    """Linear classifiers of many learning rates on a frozen backbone.
+    """Linear classifiers with different learning rates on a frozen backbone.
 
     iBOT's protocol, which the paper follows (appendix, "Linear ImageNet
     classification"): one classifier for each learning rate, all trained on
-    the same augmented images. The best one on the validation images counts.
-    :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds it, and
+    the same augmented images. The result is that of the classifier that is
+    best on the validation images.
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds this classifier, and
     :class:`~mmmoca.engine.WinningHeadHook` writes it as an ordinary
     classifier of mmpretrain.
 
@@ -24,18 +25,21 @@ class LinearProbe(ImageClassifier):
     mode.
 
     Args:
-        backbone (dict): A backbone of mmpretrain.
-        head (dict): Config of :class:`BatchedLinearHead`. ``in_channels``
-            defaults to the width of the features.
-        neck (dict, optional): Makes one vector of the outputs: mmpretrain's
-            ``GlobalAveragePooling`` on patch tokens for [AVG], or
-            :class:`TokenFeatures` to concatenate. None for [CLS].
+        backbone (dict): Config of a backbone of mmpretrain.
+        head (dict): Config of :class:`BatchedLinearHead` or
+            :class:`AttentiveHead`. ``in_channels`` defaults to the width of
+            the features.
+        neck (dict, optional): Config of a neck that turns the backbone's
+            outputs into one vector: mmpretrain's ``GlobalAveragePooling`` of
+            patch tokens gives [AVG], :class:`TokenFeatures` concatenates
+            several tokens. Defaults to None: the features are the backbone's
+            last output, such as [CLS].
         data_preprocessor (dict, optional): See :class:`ImageClassifier`.
         init_cfg (dict, optional): See :class:`ImageClassifier`.
 
     Raises:
-        ValueError: If earlier blocks need a final norm and the backbone has
-            none.
+        ValueError: If :class:`TokenFeatures` reads earlier blocks, which need
+            the final norm, and the backbone has no final norm.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class LinearProbe(ImageClassifier):
                         'TokenFeatures of several blocks takes the final '
                         'norm of the backbone: set final_norm=True there'
                     )
-                # Shared, so that a checkpoint of the backbone fills it.
+                # Shared, so that the backbone's checkpoint loads it, too.
                 self.neck.norm = self.backbone.ln1
         width = tokens * self.backbone.embed_dims
         self.head = MODELS.build(dict(in_channels=width) | head)
@@ -82,11 +86,12 @@ class LinearProbe(ImageClassifier):
             losses (dict[str, Tensor]): What :meth:`loss` returned.
 
         Returns:
-            tuple[Tensor, dict[str, Tensor]]: The sum, (), and what is logged.
+            tuple[Tensor, dict[str, Tensor]]: The sum of the losses, (), and
+            the values to log.
         """
         total, log = super().parse_losses(losses)
         best = log['best_cross_entropy']
-        # A sum that is not finite stops the run.
+        # A sum that is not finite is logged as it is, so that the run stops.
         log['loss'] = torch.where(total.isfinite(), best, total)
         return total, log
 
@@ -98,7 +103,7 @@ class LinearProbe(ImageClassifier):
             inputs (Tensor): Images, (B, C, H, W).
 
         Returns:
-            Tensor: (B, D).
+            Tensor: (B, D), or a map (B, D, h, w) for :class:`AttentiveHead`.
         """
         return super().extract_feat(inputs)[-1]
 
@@ -127,9 +132,9 @@ class LinearProbe(ImageClassifier):
             data_samples (list[DataSample]): With ``gt_label``, (1, ) each.
 
         Returns:
-            list[DataSample]: With ``label_places``, int64, (H, ), see
-            :meth:`BatchedLinearHead.places`, and ``base_lrs`` and
-            ``num_classes`` of the head.
+            list[DataSample]: The samples, now with ``label_places``, int64,
+            (H, ), see :meth:`BatchedLinearHead.places`, and with the head's
+            ``base_lrs`` and ``num_classes``.
         """
         places = self.head.places(
             self.extract_feat(inputs), _labels(data_samples)

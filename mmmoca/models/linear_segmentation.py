@@ -5,8 +5,8 @@ from torch import nn
 from mmmoca.registry import MODELS
 
 
-# A function, since a class would inherit from mmseg's, and pretraining must
-# not need mmseg.
+# A function: a class would inherit from mmseg's class, and pretraining must
+# run without mmseg.
 @MODELS.register_module(name='LinearSegmentationHead')
 def linear_segmentation_head(
     in_channels: int | list[int],
@@ -14,16 +14,16 @@ def linear_segmentation_head(
     dropout_ratio: float = 0.0,
     **head,
 ) -> nn.Module:
-    """Build batch norm and one linear layer for patch features.
+    """Build a head of batch norm and one linear layer on patch features.
 
     Registered as ``mmmoca.LinearSegmentationHead``. It is the head of the
-    linear probes of DINOv2 and DINOv3: the norm gives features of different
-    encoders one scale, so that one learning rate suits all.
+    linear probes of DINOv2 and DINOv3. The norm gives the features of all
+    encoders the same scale, so that one learning rate suits all of them.
 
     Args:
-        in_channels (int | list[int]): Width of the features; of each map if
-            there are several, which are concatenated.
-        norm_cfg (dict, optional): The norm. Defaults to SyncBN.
+        in_channels (int | list[int]): Width of the features. A list gives the
+            widths of several maps, which are concatenated.
+        norm_cfg (dict, optional): Config of the norm. Defaults to SyncBN.
         dropout_ratio (float): Share of the channels that are dropped before
             the norm. Defaults to 0.
         **head: Other arguments of mmsegmentation's ``FCNHead``, such as

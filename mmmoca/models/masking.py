@@ -33,17 +33,18 @@ class Mask(NamedTuple):
 def check_masks(
     masks: Any, num_samples: int, num_patches: int, name: str
 ) -> None:
-    """Refuse masks that a step cannot use, whoever has drawn them.
+    """Check that a training step can use the masks that a plan has drawn.
 
     Args:
         masks (Any): What ``draw`` of a plan returned.
         num_samples (int): N.
         num_patches (int): L.
-        name (str): Class of the plan, for the error.
+        name (str): Name of the plan's class, for the error message.
 
     Raises:
-        ValueError: If they are not masks of N samples. Whether indices are
-            below L is checked on a CPU alone: a GPU would have to wait.
+        ValueError: If they are not masks of N samples. The range of the
+            indices is checked on a CPU only: the host would have to wait for
+            a GPU.
     """
     kinds = isinstance(masks, (list, tuple)) and len(masks) > 0
     kinds = kinds and all(isinstance(mask, Mask) for mask in masks)
@@ -61,7 +62,7 @@ def check_masks(
 
 
 def _fits(part: Tensor, num_samples: int, num_patches: int) -> bool:
-    """Return whether these are patches of all samples."""
+    """Return whether a tensor holds patch indices of all samples."""
     alike = part.dtype == torch.int64 and part.ndim == 2
     if not alike or len(part) != num_samples:
         return False
@@ -88,8 +89,8 @@ class MaskingPlan:
         mask_ratios (Sequence[float] | float): Share of the patches that the
             student does not see, one number for each round, in (0, 1).
         decoder_mask_ratios (Sequence[float] | float): Share of the patches
-            that do not enter the decoder, one number for each round, from 0
-            (full decoding) to below its mask ratio.
+            that do not enter the decoder, one number for each round. It is at
+            least 0 (full decoding) and below the round's mask ratio.
         complementary (bool, optional): Whether round 2 complements round 1.
             Defaults to None: yes if there are two rounds.
 
@@ -158,8 +159,8 @@ class MaskingPlan:
         """Cut permutations of the patches into the rounds' masks.
 
         Args:
-            *orders (Tensor): A permutation P for each round, (N, L), or the
-                only one of complementary rounds.
+            *orders (Tensor): A permutation P for each round, (N, L).
+                Complementary rounds need only one.
 
         Returns:
             list[Mask]: One for each round.

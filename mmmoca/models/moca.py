@@ -40,8 +40,9 @@ class MOCA(BaseSelfSupervisor):
         head (dict): Config of :class:`AssignmentHead`.
         neck (dict, optional): Config of :class:`CondenserNeck`. None if
             ``lambda_img`` of the head is 1.
-        masking (dict, optional): Config of :class:`MaskingPlan`, the default
-            type, or of a class of TASK_UTILS with its ``draw``.
+        masking (dict, optional): Config of :class:`MaskingPlan` (the default
+            type) or of another class in TASK_UTILS with a method ``draw`` of
+            the same signature.
         image_embedding (str): 'avg' (default), the mean visible patch token,
             or 'cls' (paper, Table 2d).
         data_preprocessor (dict, optional): Defaults to a
@@ -51,10 +52,10 @@ class MOCA(BaseSelfSupervisor):
             :class:`MOCAViT`) even if the student does not. Defaults to False.
 
     Raises:
-        ValueError: If parts do not fit each other.
+        ValueError: If the parts of the model do not fit each other.
     """
 
-    # Methods that `compile` of a config compiles, a graph each.
+    # A config's `compile` compiles each of these methods as a graph.
     passes = 'encode_teacher', 'encode_student', 'head.loss'
 
     def __init__(
@@ -125,7 +126,7 @@ class MOCA(BaseSelfSupervisor):
     def init_weights(self) -> None:
         """Initialise the student, then copy it to the teacher.
 
-        A teacher in the file of ``init_cfg`` is kept instead.
+        If the file of ``init_cfg`` contains a teacher, that one is kept.
         """
         given = []
 
@@ -158,9 +159,10 @@ class MOCA(BaseSelfSupervisor):
         Returns:
             dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
             equation 1 and in KL form. Two more numbers are for the log:
-            ``codebook_perplexity``, the number of words that the batch uses,
-            and ``image_information``, the information of an image about its
-            words in nats. ``codebook_update`` is for :class:`CodebookHook`.
+            ``codebook_perplexity``, the effective number of words that the
+            batch uses, and ``image_information``, the mutual information of
+            images and words in nats. ``codebook_update`` is for hooks, see
+            :class:`CodebookUpdate`.
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
@@ -201,7 +203,7 @@ class MOCA(BaseSelfSupervisor):
 
     @torch.no_grad()
     def encode_teacher(self, views: Tensor) -> Tensor:
-        """Encode the whole views by the teacher (section 3.1).
+        """Encode the whole views with the teacher (section 3.1).
 
         Args:
             views (Tensor): View 1 and view 2, (2B, C, H, W).
@@ -221,9 +223,9 @@ class MOCA(BaseSelfSupervisor):
             masks (Sequence[Mask]): Patch indices of each round.
 
         Returns:
-            tuple[list[Tensor], list[Tensor]]: For each round the image
-            embeddings, (2B, D), and the decoder's tokens, (2B, n, d); without
-            a decoder an empty list.
+            tuple[list[Tensor], list[Tensor]]: The image embeddings of each
+            round, (2B, D), and the decoder's tokens of each round, (2B, n, d).
+            Without a decoder the second list is empty.
         """
         rounds = [mask.visible for mask in masks]
         encoded = self.backbone.encode_rounds(views, rounds)
@@ -246,8 +248,8 @@ class MOCA(BaseSelfSupervisor):
             losses (dict): The result of :meth:`loss`.
 
         Returns:
-            tuple[Tensor, dict]: The loss, and the ``outputs`` of hooks: the
-            scalars to log and ``codebook_update``.
+            tuple[Tensor, dict]: The loss, and the ``outputs`` that hooks
+            receive: the scalars to log and ``codebook_update``.
         """
         losses = dict(losses)
         update = losses.pop('codebook_update')

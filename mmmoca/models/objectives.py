@@ -33,7 +33,7 @@ def bag_assignment_loss(
 
     Args:
         embeddings (Tensor): Image embeddings, (N, D), not normalised.
-        prototypes (Tensor): W^b of unit rows, (K, D).
+        prototypes (Tensor): W^b, whose rows have unit norm, (K, D).
         kappa (float): Inverse temperature of the prediction.
         bags (Tensor): Target bag of codes of the opposite view, (N, K).
 
@@ -64,23 +64,25 @@ def token_assignment_loss(
     Args:
         features (Sequence[Tensor]): Decoder outputs of each round,
             (N, n, d).
-        positions (Sequence[Tensor]): Patch index of each of them, (N, n).
-        prototypes (Tensor): W^d of unit rows, (K, d).
+        positions (Sequence[Tensor]): Patch index of each decoder output,
+            (N, n).
+        prototypes (Tensor): W^d, whose rows have unit norm, (K, d).
         kappa (float): Inverse temperature of the prediction.
         targets (Targets): Targets of the same views, N images of L tokens.
-        chunk_size (int | None): Images at a time. Defaults to None: as many
-            as suit the device.
+        chunk_size (int | None): Number of images at a time. Defaults to None:
+            as many as suit the device.
         allow_tf32 (bool): Whether a GPU may use TF32. See
             :func:`~mmmoca.models.precision.product`. Defaults to True.
 
     Returns:
-        tuple[Tensor, Tensor, Tensor]: The KL divergence, a mean over the
-        tokens of a round and over rounds, a scalar, and the result of
-        :func:`bags_of_codes`.
+        tuple[Tensor, Tensor, Tensor]: The KL divergence (a scalar), which is
+        a mean over the tokens of a round and over rounds, then the two
+        results of :func:`bags_of_codes`.
     """
     if chunk_size is None:
         # A chunk's assignments take 8 MiB on a CPU, where smaller products are
-        # slow and larger ones leave the cache, and 256 MiB elsewhere.
+        # slow and larger ones do not fit into the cache. On other devices they
+        # take 256 MiB.
         tokens, words = targets.tokens, targets.words
         numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
         chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
@@ -109,8 +111,8 @@ def bags_of_codes(
         tuple[Tensor, Tensor]: The bag of codes y_T of each image, which is
         the mean assignment of its inner patches, (N, K), and its mean
         similarity difference (MSD), which is the mean over its L tokens of
-        the largest minus the mean similarity, (N, ). In float32, without
-        gradient.
+        the largest minus the mean similarity, (N, ). Both are float32 and
+        have no gradient.
     """
     return token_assignment_loss(
         (), (), None, 1.0, targets, chunk_size, allow_tf32
@@ -142,7 +144,8 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         average[inner] = 1 / len(inner)
         counts = [position.shape[1] for position in positions]
         if features:
-            # All rounds side by side. Gradients overwrite the features below.
+            # All rounds side by side. `grads` holds the features until the
+            # loop overwrites them with their gradients.
             grads = torch.cat([at_least_fp32(x) for x in features], dim=1)
             position = torch.cat(positions, dim=1)  # (N, n)
             weight = torch.cat(
@@ -150,9 +153,9 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             ) / len(counts)
             scaled = kappa * at_least_fp32(prototypes)  # (K, d)
             grad_prototypes = torch.zeros_like(scaled)
-        # On a CPU all chunks share one memory, since the system would clear
-        # blocks of this size each time it hands them out. Other devices and
-        # the compiler manage memory themselves.
+        # On a CPU all chunks share the same buffers, since the system clears
+        # blocks of this size at each allocation. Other devices and the
+        # compiler manage memory themselves.
         rows = chunk_size * max(length, sum(counts))
         scratch: Sequence[Tensor | None] = (None,) * 3
         if words.device.type == 'cpu' and not torch.compiler.is_compiling():
@@ -202,7 +205,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss: Tensor, *_: Tensor) -> tuple:
-        # The scale comes before the cast: fp16 would lose small gradients.
+        # Scaled before the cast: fp16 would lose small gradients.
         grads = [
             (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
@@ -223,7 +226,8 @@ def _assign(
         second (Tensor, optional): Temporary memory, (m, K).
 
     Returns:
-        tuple[Tensor, Tensor, Tensor]: (m, K), (m, ) and (m, ).
+        tuple[Tensor, Tensor, Tensor]: The softmax, (m, K), the negative
+        entropy, (m, ), and the maximum, (m, ).
     """
     codes = torch.softmax(similarity, dim=1, out=first)
     largest = similarity.amax(dim=1)
@@ -243,10 +247,11 @@ def _compare(
 
     Args:
         logits (Tensor): Logits of the predictions, (m, K).
-        codes (Tensor): Assignments of a chunk's tokens, (M, K). ``first`` may
-            be their memory.
+        codes (Tensor): Assignments of a chunk's tokens, (M, K). They are
+            overwritten if ``first`` is their memory.
         negentropy (Tensor): Negative entropy of the assignments, (M, ).
-        index (Tensor): The token of each prediction, (m, ).
+        index (Tensor): Row in ``codes`` of the target of each prediction,
+            (m, ).
         first (Tensor, optional): Memory for the gradient, (m, K).
         second (Tensor, optional): Temporary memory, (m, K).
 
@@ -268,5 +273,5 @@ def _log_sum_exp(largest: Tensor, softmax: Tensor) -> Tensor:
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """Take the first rows of each buffer. None stands for new memory."""
+    """Take the first rows of each buffer. None (new memory) stays None."""
     return [part if part is None else part[:count] for part in scratch]

@@ -13,13 +13,14 @@ from .precision import no_autocast
 class ParallelHead(BaseModule):
     """H classifiers that train side by side on the same frozen features.
 
-    A subclass implements :meth:`forward` and may weight their losses.
+    A subclass implements :meth:`forward`. It may set ``loss_weights``, the
+    weight of each classifier's loss.
 
     Args:
         in_channels (int): D, width of the features.
         num_classes (int): C, number of classes.
         base_lrs (Sequence[float]): The learning rate of each classifier for a
-            batch of 256, which the metric reports.
+            batch of 256. The metric reports these numbers.
 
     Raises:
         ValueError: If there is no learning rate, one is not above 0, or
@@ -79,14 +80,15 @@ class ParallelHead(BaseModule):
             labels (Tensor): Class indices, int64, (B,).
 
         Returns:
-            Tensor: int64, (B, H): 0 if the prediction is right, below 5 if
-            the truth is among the best five. Of equal scores the lowest index
-            comes first; NaN never wins.
+            Tensor: Rank of the true class, int64, (B, H): 0 if the prediction
+            is right, below 5 if the true class is among the best five. Of
+            equal scores the lowest index comes first. A true class does not
+            outrank a class if either score is NaN.
         """
         logits = self(features)
         index = labels[:, None, None].expand(-1, logits.shape[1], 1)
         truth = logits.gather(2, index)
         later = torch.arange(self.num_classes, device=logits.device) > index
-        # Counts beaten classes, so that NaN beats none.
+        # Classes that rank below the true one. Comparisons with NaN are False.
         beaten = (logits < truth) | ((logits == truth) & later)
         return self.num_classes - 1 - beaten.sum(dim=2)

@@ -4,11 +4,11 @@
 The softmax of assignments multiplies cosines by about 20, so that the rounding
 of bf16 becomes a logit error of 0.08. Autocast on a CPU returns softmax and
 normalize in bf16 even for float32 arguments. Similarities, softmaxes and
-losses therefore leave autocast.
+losses are therefore computed outside autocast.
 
 On a GPU the objective's large products may use TF32, as in the authors' code.
-It has float32's range and float16's mantissa: a logit error of 0.0014, in
-about a seventh of the time.
+It has float32's range and float16's mantissa. The logit error is 0.0014, and
+the products take about a seventh of float32's time.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,8 @@ def product(
         first (Tensor): (n, k).
         second (Tensor): (k, m).
         tf32 (bool): Whether to use TF32. GPUs without it use float32.
-        out (Tensor, optional): Memory for the result, if not ``tf32``.
+        out (Tensor, optional): Memory for the result. Not used with
+            ``tf32``.
 
     Returns:
         Tensor: (n, m).
@@ -102,7 +103,7 @@ def product(
 def add_product(
     total: Tensor, first: Tensor, second: Tensor, tf32: bool
 ) -> None:
-    """Add the :func:`product` to ``total``, (n, m), in place."""
+    """Add the :func:`product` of two matrices to ``total`` in place."""
     if tf32:
         total.add_(tf32_mm(first, second))
     else:

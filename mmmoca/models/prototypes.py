@@ -10,9 +10,10 @@ from .precision import normalize_fp32
 class PrototypeGenerator(BaseModule):
     """Generates a prototype from every word of the codebook, G^b or G^d.
 
-    L2Norm, Linear, BatchNorm, ReLU, Linear, plus a skip connection, L2Norm
-    (paper, sections 3.2.1 and C.1). BatchNorm always normalises over the K
-    words. It has no running statistics, so a forward pass changes no state.
+    The layers are L2Norm, Linear, BatchNorm, ReLU and Linear. A skip
+    connection adds the normalised words; another L2Norm follows (paper,
+    sections 3.2.1 and C.1). BatchNorm always normalises over the K words. It
+    has no running statistics, so a forward pass changes no state.
 
     Args:
         in_channels (int): D, width of the codebook's words.

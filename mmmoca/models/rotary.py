@@ -14,8 +14,8 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 
     Args:
         head_dims (int): d, channels of a head, a multiple of 4.
-        base (float): Base of the geometric series of periods, from 1. All are
-            below it. Defaults to 100.
+        base (float): Upper bound of the periods, which are a geometric series
+            that starts at 1. Defaults to 100.
 
     Returns:
         Tensor: (d / 4,), float32.
@@ -27,9 +27,9 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
     """Return the angle of each channel of a head at each patch.
 
-    The first quarter of the channels tells the row, the second one the column
-    of a patch's centre, both from -1 to 1 over the image. The other half
-    repeats them.
+    The first quarter of the channels encodes the row of a patch's centre, the
+    second quarter its column. Both run from -1 to 1 over the image. The second
+    half of the channels repeats the first.
 
     Args:
         grid (tuple[int, int]): Rows and columns of patches, (H, W).
@@ -55,8 +55,8 @@ def rotate(heads: Tensor, angles: Tensor) -> Tensor:
 
     Args:
         heads (Tensor): Queries or keys, (B, heads, N, d).
-        angles (Tensor): (1 or B, 1, n, d); the first N - n tokens are left
-            unchanged.
+        angles (Tensor): Angles of the last n tokens, (1 or B, 1, n, d). The
+            first N - n tokens are left unchanged.
 
     Returns:
         Tensor: (B, heads, N, d), of the type of ``heads``.

@@ -8,8 +8,8 @@ from mmmoca.registry import MODELS
 from .data_preprocessor import register_numbers
 
 
-# A function, since a class would inherit from mmseg's, and pretraining must
-# not need mmseg.
+# A function: a class would inherit from mmseg's class, and pretraining must
+# run without mmseg.
 @MODELS.register_module(name='SegBandsPreprocessor')
 def seg_bands_preprocessor(
     mean: Sequence[float], std: Sequence[float], **options
@@ -28,7 +28,8 @@ def seg_bands_preprocessor(
         BaseDataPreprocessor: An object of mmseg's class.
 
     Raises:
-        ValueError: If the numbers do not fit each other.
+        ValueError: If ``mean`` and ``std`` differ in length, or a ``std`` is
+            not above 0.
     """
     from mmseg.models import SegDataPreProcessor
 

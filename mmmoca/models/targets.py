@@ -11,16 +11,16 @@ class Targets(NamedTuple):
 
     Assignments have K numbers for each token and would be by far the largest
     tensor of a step, so losses compute them in chunks. A head with another
-    target finds its inputs here, too.
+    target also computes it from these parts.
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
-            any float dtype; less the mean token if the codebook has
+            any float dtype. The mean token is subtracted if the codebook has
             ``centre``.
         words (Tensor): Codebook C before the step, unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
-        inner (Tensor): Indices of the patches of the bags of codes,
-            (n_inner, ).
+        inner (Tensor): Indices of the inner patches, over which bags of codes
+            are means, (n_inner, ).
         images (Tensor, optional): The views, normalised, (2B, C, H, W).
     """
 
@@ -33,7 +33,7 @@ class Targets(NamedTuple):
     def assignments(self) -> Tensor:
         """Compute the assignment q_T of every patch (paper, section 3.1).
 
-        For losses of one's own, with a small batch or few words.
+        Meant for custom losses, with a small batch or few words.
 
         Returns:
             Tensor: (2B, L, K), at least float32.

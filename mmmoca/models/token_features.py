@@ -12,13 +12,13 @@ from mmmoca.registry import MODELS
 class TokenFeatures(BaseModule):
     """Concatenates [CLS] of the last blocks and [AVG], as iBOT's probes do.
 
-    The backbone is mmpretrain's ``VisionTransformer`` with ``out_type='raw'``,
-    ``final_norm=True`` and ``out_indices`` of the blocks, the last one
-    included. It normalises its last output only. This neck applies the final
-    norm to the other ones too, as DINO and iBOT do.
+    The backbone is mmpretrain's ``VisionTransformer`` with ``out_type='raw'``
+    and ``final_norm=True``. Its ``out_indices`` list the blocks, the last one
+    included. The backbone normalises only its last output. This neck applies
+    the final norm to the other outputs, as DINO and iBOT do.
 
     Args:
-        num_blocks (int): Number of blocks whose [CLS] is taken. iBOT uses 4
+        num_blocks (int): Number of blocks whose [CLS] is used. iBOT uses 4
             for ViT-S and 1 for larger ViTs. Defaults to 1.
         with_avg (bool): Whether to append [AVG], the mean patch token of the
             last block. Defaults to True.
@@ -30,7 +30,8 @@ class TokenFeatures(BaseModule):
 
     Raises:
         ValueError: If ``embed_dims`` is missing or ``num_blocks`` is not
-            positive. In the forward pass, if the backbone has other outputs.
+            positive. In the forward pass, if the backbone's outputs are not
+            the tokens of ``num_blocks`` blocks.
     """
 
     def __init__(

@@ -23,9 +23,9 @@ def attention(
 ) -> Tensor:
     """Compute scaled dot-product attention in the fastest way.
 
-    That is PyTorch's choice, except for training in bfloat16 on CPUs: the
-    backward pass of the fused kernel takes up to five times as long as plain
-    matrix products, and the unfused kernel computes in float32.
+    PyTorch chooses the kernel. Only training in bfloat16 on CPUs uses plain
+    matrix products instead: there the backward pass of PyTorch's fused kernel
+    takes up to five times as long, and its unfused kernel computes in float32.
 
     Args:
         query (Tensor): (B, heads, N, d).
@@ -63,7 +63,7 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
 
     Args:
         layer (TransformerEncoderLayer): The layer, which must not be used
-            any more.
+            afterwards.
         lean_mlp (bool): Whether to keep less for the backward pass, see
             :class:`FFN`. Defaults to True.
     """
@@ -103,8 +103,8 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
 class Attention(nn.Module):
     """Self-attention that slices queries, keys and values at once.
 
-    mmpretrain indexes them one by one. Its backward pass fills, copies and
-    adds a gradient of the size of all three for each of them.
+    mmpretrain indexes them one by one. For each of the three, its backward
+    pass then fills, copies and adds a gradient as large as all three together.
 
     Args:
         attn (MultiheadAttention): The module whose parts this takes over.
@@ -123,21 +123,21 @@ class Attention(nn.Module):
         angles: Sequence[Tensor | None] = (None,),
         lengths: Sequence[int] | None = None,
     ) -> Tensor:
-        """Mix the tokens of each round.
+        """Compute attention within each round.
 
         Args:
             x (Tensor): The tokens of all rounds, (B, N, D).
             angles (Sequence[Tensor | None]): The rotary angles of each round,
                 (1 or B, 1, n, d), for its last n tokens; see :func:`rotate`.
                 Defaults to one round without rotary positions.
-            lengths (Sequence[int], optional): Tokens of each round, N in
-                all. Defaults to one round.
+            lengths (Sequence[int], optional): Number of tokens of each round.
+                The sum is N. Defaults to one round.
 
         Returns:
             Tensor: (B, N, D).
         """
-        # The backward pass puts the gradients of slices together by copies:
-        # one for each round, and one for all if there are several.
+        # The backward pass joins the gradients of slices by copying: once for
+        # each round, and once more for all rounds if there are several.
         parts = self.qkv(x).split(lengths or [x.shape[1]], dim=1)
         mixed = [self._mix(*part) for part in zip(parts, angles)]
         x = self.proj(join_rounds(mixed))
@@ -157,12 +157,12 @@ class Attention(nn.Module):
 
 
 class FFN(nn.Module):
-    """The two linear layers of mmcv's FFN, with one hidden tensor kept.
+    """The two linear layers of mmcv's FFN, which keep one hidden tensor.
 
-    The backward pass needs the input of GELU and computes its output again,
-    for the second linear layer. This saves a fifth of a step's memory (ViT-B,
-    batch 16, bfloat16) for one more GELU. In training, forward hooks of the
-    activation and the second layer do not run.
+    Only the input of GELU is kept for the backward pass, which computes the
+    output of GELU again for the second linear layer. This saves a fifth of a
+    step's memory (ViT-B, batch 16, bfloat16) at the cost of one more GELU. In
+    training, forward hooks of the activation and the second layer do not run.
 
     Args:
         ffn (mmcv.cnn.bricks.transformer.FFN): The module whose parts this
@@ -176,7 +176,7 @@ class FFN(nn.Module):
 
     @staticmethod
     def fits(ffn: nn.Module) -> bool:
-        """Return whether a module is linear, exact GELU, linear."""
+        """Return whether a module is an FFN: linear, exact GELU, linear."""
         if not isinstance(ffn, mmcv.FFN) or ffn.num_fcs != 2:
             return False
         gelu = ffn.layers[0][1]
@@ -195,9 +195,9 @@ class FFN(nn.Module):
         (expand, _, dropout), contract, _ = self.layers
         lean = (
             self.training
-            and dropout.p == 0  # of both dropouts
-            and isinstance(contract, nn.Linear)  # not wrapped, as by LoRA
-            and not torch.compiler.is_compiling()  # it decides itself
+            and dropout.p == 0  # both dropouts have this rate
+            and isinstance(contract, nn.Linear)  # LoRA may wrap it
+            and not torch.compiler.is_compiling()  # the compiler decides
         )
         if lean:
             x = _GELULinear.apply(expand(x), contract.weight, contract.bias)
@@ -210,7 +210,7 @@ class _GELULinear(Function):
     """``linear(gelu(hidden))`` that keeps only ``hidden``.
 
     Under autocast ``hidden`` has 16 bits. Both passes cast the weights, so
-    that no copy is kept.
+    that no 16-bit copy of the weights is kept.
     """
 
     @staticmethod

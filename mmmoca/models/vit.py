@@ -49,26 +49,26 @@ class MOCAViT(VisionTransformer):
     every downstream task, unless there are registers or rotary positions.
 
     Args:
-        num_registers (int): R, learned tokens after [CLS] that no output
-            carries, as in DINOv2 and DINOv3. Defaults to 0.
+        num_registers (int): R, number of learned tokens after [CLS] that are
+            left out of all outputs, as in DINOv2 and DINOv3. Defaults to 0.
         positions (str): 'sincos', or 'rope' for DINOv3's rotary positions of
             patches. Defaults to 'sincos'.
         tap_layer (int, optional): l, the layer (counted from 1) whose
             output feeds the condenser decoder (paper, section 3.3 and Table
             2f). Defaults to None, no tap.
         lean_mlp (bool): Whether to keep one hidden tensor of each MLP for
-            the backward pass instead of two. Costs one GELU. Defaults to
-            True.
+            the backward pass instead of two. This costs one more GELU.
+            Defaults to True.
         half_residuals (bool): Whether :meth:`encode` keeps the tokens between
-            layers in the 16 bits of autocast. Defaults to False: 32 bits, the
+            layers in autocast's 16-bit type. Defaults to False: float32, the
             type of positions and [CLS].
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:
-        ValueError: If ``tap_layer`` is outside the depth, the image is not a
-            multiple of the patch, [CLS] is switched off, ``num_registers`` or
-            ``positions`` is not an allowed value, or rotary positions do not
-            fit the heads.
+        ValueError: If there is no layer ``tap_layer``, the image size is not
+            a multiple of the patch size, [CLS] is switched off,
+            ``num_registers`` or ``positions`` is not an allowed value, or the
+            width of a head, for rotary positions, is not a multiple of 4.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MOCAViT(VisionTransformer):
                 "positions must be 'sincos' or 'rope' and num_registers 0 or "
                 f'more, got {positions!r} and {num_registers}'
             )
-        if positions == 'rope':  # as DINOv3
+        if positions == 'rope':  # as in DINOv3
             kwargs.setdefault('norm_cfg', dict(type='LN', eps=1e-5))
         super().__init__(*args, **kwargs)
         if self.cls_token is None:
@@ -112,7 +112,7 @@ class MOCAViT(VisionTransformer):
         if num_registers:
             self.register_tokens = nn.Parameter(
                 torch.zeros(1, num_registers, self.embed_dims),
-                requires_grad=self.frozen_stages <= 0,  # as [CLS]
+                requires_grad=self.frozen_stages <= 0,  # like [CLS]
             )
         self.pos_embed.requires_grad = False
         self.register_buffer('rotary_periods', None)
@@ -125,7 +125,7 @@ class MOCAViT(VisionTransformer):
                     f'{num_heads}: change one of them'
                 )
             self.rotary_periods = rotary_periods(self.embed_dims // num_heads)
-            # Nothing is added to the tokens.
+            # Rotary positions add nothing to the tokens.
             self.register_parameter('pos_embed', None)
         else:
             grid = self.patch_resolution
@@ -134,7 +134,7 @@ class MOCAViT(VisionTransformer):
             )
 
     def check_image_size(self, size: Sequence[int]) -> None:
-        """Raise a ValueError if (H, W) is not a multiple of the patch."""
+        """Raise a ValueError if (H, W) is not a multiple of the patch size."""
         if any(side % patch for side, patch in zip(size, self.patch_size)):
             raise ValueError(
                 f'image size {tuple(size)} is not a multiple of the patch '
@@ -147,7 +147,8 @@ class MOCAViT(VisionTransformer):
         inits = self.init_cfg or []
         inits = [inits] if isinstance(inits, dict) else inits
         if any(i['type'] in ('Pretrained', PretrainedInit) for i in inits):
-            # mmpretrain's own method overwrites what a list has loaded.
+            # mmpretrain's method would overwrite the weights that a list of
+            # initialisers has loaded.
             super(VisionTransformer, self).init_weights()
             return
         positions = self.pos_embed
@@ -171,7 +172,7 @@ class MOCAViT(VisionTransformer):
             EncodedTokens: [CLS] and the n patch tokens of each image.
 
         Raises:
-            ValueError: If the images are not a multiple of the patch.
+            ValueError: If the image size is not a multiple of the patch size.
         """
         (encoded,) = self.encode_rounds(images, [visible])
         return encoded
@@ -195,15 +196,15 @@ class MOCAViT(VisionTransformer):
             list[EncodedTokens]: One for each round.
 
         Raises:
-            ValueError: If the images are not a multiple of the patch.
+            ValueError: If the image size is not a multiple of the patch size.
         """
         self.check_image_size(images.shape[-2:])
         embedded = [self._embed(images, visible) for visible in rounds]
         tokens, angles = zip(*embedded)
         lengths = [x.shape[1] for x in tokens]
         x = join_rounds(tokens)  # (B, sum of 1 + R + n, D)
-        # One round has no lengths, which keeps the shapes of compiled layers
-        # static.
+        # For a single round no lengths are passed, which keeps the shapes of
+        # compiled layers static.
         parts = lengths if len(lengths) > 1 else None
         dtype = x.dtype
         if self.half_residuals and torch.is_autocast_enabled(x.device.type):
@@ -224,14 +225,14 @@ class MOCAViT(VisionTransformer):
         ]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """Encode whole images as mmpretrain's ViT does, without registers.
+        """Encode whole images with the interface of mmpretrain's ViT.
 
         Args:
             images (Tensor): (B, C, H, W).
 
         Returns:
-            tuple[Tensor, ...]: The output of each layer of ``out_indices``,
-            in the form that ``out_type`` says.
+            tuple[Tensor, ...]: The output of each layer in ``out_indices``,
+            without registers, in the form that ``out_type`` names.
         """
         if not self.num_registers and self.rotary_periods is None:
             return super().forward(images)
@@ -250,7 +251,7 @@ class MOCAViT(VisionTransformer):
     def get_layer_depth(
         self, param_name: str, prefix: str = ''
     ) -> tuple[int, int]:
-        """Return the depth of a parameter; registers count as [CLS]."""
+        """Return a parameter's layer; that of registers is that of [CLS]."""
         if param_name == f'{prefix}register_tokens':
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)
@@ -263,7 +264,8 @@ class MOCAViT(VisionTransformer):
     def _grid(self, images: Tensor) -> tuple[int, int]:
         """Return the patch rows and columns (H, W) of images.
 
-        mmpretrain's projection zero-pads the last ones.
+        mmpretrain's projection zero-pads the last row and column if the image
+        does not fill them.
         """
         (height, width), (rows, columns) = images.shape[-2:], self.patch_size
         return -(-height // rows), -(-width // columns)
@@ -271,10 +273,10 @@ class MOCAViT(VisionTransformer):
     def _embed(
         self, images: Tensor, visible: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the tokens before the first layer, and their angles.
+        """Compute the input tokens of the first layer and the rotary angles.
 
-        The tokens are (B, 1 + R + n, D). The angles are (1 or B, 1, n, d), or
-        None without rotary positions.
+        The tokens are (B, 1 + R + n, D). The angles of the n patches are
+        (1 or B, 1, n, d), or None without rotary positions.
         """
         x = self._embed_patches(images, visible)  # (B, n, D)
         cls = self.cls_token
@@ -301,7 +303,8 @@ class MOCAViT(VisionTransformer):
                 grid,
                 mode=self.interpolate_mode,
             )[0, 1:]  # (L, D)
-        # A linear layer of patches: cuDNN's convolution is slow at this shape.
+        # The projection is computed as a linear layer on flattened patches:
+        # cuDNN's convolution is slow at this shape.
         projection = self.patch_embed.projection
         if self.patch_embed.adaptive_padding is not None:
             images = self.patch_embed.adaptive_padding(images)
@@ -324,7 +327,7 @@ class MOCAViT(VisionTransformer):
 
 @MODELS.register_module()
 class RegisterViT(MOCAViT):
-    """:class:`MOCAViT` as DINOv2 with registers: four of them."""
+    """:class:`MOCAViT` with four registers, as in DINOv2 with registers."""
 
     def __init__(self, *args, num_registers: int = 4, **kwargs) -> None:
         super().__init__(*args, num_registers=num_registers, **kwargs)
@@ -332,7 +335,7 @@ class RegisterViT(MOCAViT):
 
 @MODELS.register_module()
 class DINOv3ViT(RegisterViT):
-    """:class:`MOCAViT` as DINOv3: four registers and rotary positions."""
+    """:class:`MOCAViT` with four registers and rotary positions, as DINOv3."""
 
     def __init__(self, *args, positions: str = 'rope', **kwargs) -> None:
         super().__init__(*args, positions=positions, **kwargs)

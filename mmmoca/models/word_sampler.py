@@ -13,13 +13,13 @@ class RandomTokenSampler:
     """Chooses new words: one random patch token from each of K_new images.
 
     Paper, section 3.1. The images are drawn from the global batch (all
-    processes, all micro-batches). In the forward pass each process draws
-    candidates from its own images by :meth:`draw`. After the step
-    :meth:`pick` chooses among the candidates of all processes, the same ones
-    on each.
+    processes, all micro-batches). In the forward pass :meth:`draw` draws
+    candidates from the images of each process. After the step :meth:`pick`
+    chooses among the candidates of all processes; every process gets the same
+    words.
 
-    For another choice set ``codebook.word_sampler`` to a subclass that
-    overrides :meth:`describe`. The codebook normalises the words.
+    To choose words in another way, set ``codebook.word_sampler`` to a subclass
+    that overrides :meth:`describe`. The codebook normalises the words.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
@@ -31,7 +31,7 @@ class RandomTokenSampler:
             num_words (int): K_new.
 
         Returns:
-            Tensor: A vector of each view of each chosen image,
+            Tensor: A vector for each view of each chosen image,
             (2, min(K_new, B), D). No image is chosen twice.
         """
         images = torch.randperm(tokens.shape[1], device=tokens.device)
@@ -40,12 +40,14 @@ class RandomTokenSampler:
     def describe(self, tokens: Tensor, inner: Tensor) -> Tensor:
         """Take one random inner token of each image.
 
+        It has the same patch index in both views.
+
         Args:
-            tokens (Tensor): (2, n, L, D).
-            inner (Tensor): (n_inner, ).
+            tokens (Tensor): Teacher tokens of both views, (2, n, L, D).
+            inner (Tensor): Indices of the patches to draw from, (n_inner, ).
 
         Returns:
-            Tensor: (2, n, D).
+            Tensor: The tokens that are drawn, (2, n, D).
         """
         images = torch.arange(tokens.shape[1], device=tokens.device)
         patches = torch.randint(len(inner), images.shape, device=tokens.device)
@@ -60,8 +62,8 @@ class RandomTokenSampler:
     ) -> Tensor:
         """Pick words from different images of the global batch.
 
-        The shared generator decides how many images each micro-batch of each
-        process gives. The first candidates of the micro-batch are taken.
+        The shared generator chooses the view, and how many words each
+        micro-batch of each process contributes: its first candidates.
 
         Args:
             candidates (Sequence[Tensor]): Candidates of this process, one

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Figures of several checkpoints, side by side."""
+"""Bar charts that compare several checkpoints."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -20,9 +20,9 @@ def draw_bars(
 
     Args:
         names (Sequence[str]): Names of the checkpoints.
-        panels (dict[str, list[tuple[float, str]]]): Title -> the length of
-            the bar of each checkpoint, and what to write at its end. Each
-            panel has its own scale, from 0.
+        panels (dict[str, list[tuple[float, str]]]): Title -> for each
+            checkpoint, the length of its bar and the text at its end. Each
+            panel has its own scale, which starts at 0.
         title (str): Title of the figure.
 
     Returns:
@@ -50,7 +50,8 @@ def draw_bars(
         panel.set_yticks(range(len(names)), labels, fontsize=9)
         panel.tick_params(length=0)
         panel.spines[['top', 'right', 'bottom']].set_visible(False)
-    axes[0].invert_yaxis()  # of all panels: the first checkpoint is on top
+    # The panels share this axis. The first checkpoint is on top.
+    axes[0].invert_yaxis()
     for panel in list(axes)[len(panels) :]:
         panel.set_visible(False)
     return figure

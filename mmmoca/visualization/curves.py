@@ -14,7 +14,7 @@ from mmmoca.messages import listed
 
 Curve = tuple[list[int], list[float]]
 
-# Title of a panel, and the prefix of its names in the log.
+# Title of a panel -> prefix of the names in the log that it shows.
 PANELS = {
     'k-NN accuracy (%)': 'knn/top1_',
     'agreement of neighbours (%)': 'agreement/neighbours',
@@ -26,7 +26,8 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
-# Scalars of every run that have none. All others are a person's own.
+# Scalars of every run that get no panel. All others come from the user's own
+# classes or hooks.
 WITHOUT = (
     *('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped'),
     *('knn/', 'agreement/'),
@@ -38,16 +39,17 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     """Read the scalars of a run.
 
     Args:
-        path (str | Path): A ``scalars.json``, or a work dir. What a resumed
-            run did again counts once.
+        path (str | Path): A ``scalars.json``, or a work dir. If a resumed run
+            repeated a step, the later values are returned.
 
     Returns:
-        dict[str, tuple[list, list]]: Name -> iterations and values. For names
-        that training and validation share, such as times, those of training.
+        dict[str, tuple[list, list]]: Name -> iterations and values. If
+        training and validation log the same name, such as a time, the values
+        are those of training.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no file of scalars.
+        ValueError: If the file does not contain scalars.
     """
     path = Path(path)
     files = [path]
@@ -59,7 +61,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     trained, now = {}, 0
     for step, record in chain.from_iterable(map(_records, files)):
         if 'iter' in record:
-            if step <= now:  # a resumed run does it again
+            if step <= now:  # a resumed run repeats this step
                 for name, values in points.items():
                     points[name] = {
                         s: v for s, v in values.items() if s < step
@@ -67,7 +69,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
             trained, now = record, step
         for name, value in record.items():
             if 'iter' in record or name not in trained:
-                # The step of a validation may be an epoch, which is smaller.
+                # A validation may log its epoch as the step, which is smaller.
                 points.setdefault(name, {})[max(step, now)] = value
     return {
         name: (list(values), list(values.values()))
@@ -77,7 +79,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
 
 
 def _records(path: Path) -> list[tuple[int, dict]]:
-    """Step and values of each line of a file."""
+    """Return the step and the values of each line of a file."""
     try:
         records = map(json.loads, path.read_text('utf-8').splitlines())
         return [(record.pop('step'), record) for record in records]
@@ -88,7 +90,10 @@ def _records(path: Path) -> list[tuple[int, dict]]:
 def _without_baselines(
     scalars: dict[str, Curve],
 ) -> tuple[dict[str, Curve], dict[str, dict[str, float]]]:
-    """Take out what was measured before the first step, by protocol."""
+    """Separate the baselines, measured before the first step, from the rest.
+
+    Returns the other scalars, then protocol -> name -> baseline.
+    """
     judged = 'knn/top', 'agreement/neighbours'
     others = dict(scalars)
     found: dict[str, dict[str, float]] = {'knn': {}, 'agreement': {}}
@@ -106,13 +111,14 @@ def draw_curves(
 ) -> Figure:
     """Draw the curves of a MOCA run, with a panel for each kind of scalar.
 
-    Scalars that only a class or a hook of one's own logs have a panel each.
+    Each scalar that a user's own class or hook logs gets its own panel.
 
     Args:
         scalars (dict[str, tuple[list, list]]): Result of
             :func:`read_scalars`. A measurement from before the first step is
             a horizontal line, dashed or dotted, in the panel of its kind.
-        num_words (int, optional): K, drawn as a line beside the perplexity.
+        num_words (int, optional): K, drawn as a line in the panel of the
+            perplexity.
         title (str): Title of the figure.
 
     Returns:
@@ -155,12 +161,12 @@ def draw_curves(
         for style, (name, value) in zip(STYLES * 9, lines.items()):
             axes.axhline(value, label=name, color='grey', linestyle=style)
         if protocol in baselines:
-            # The agreement of a good encoder is far below 100 %.
+            # Even a good encoder's agreement is far below 100 %.
             axes.set_ylim(0, 102 if protocol == 'knn' else None)
         if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize=8, frameon=False)
         cell = axes.get_subplotspec()
-        if cell.is_last_row() or len(cell.colspan) > 1:  # of another width
+        if cell.is_last_row() or len(cell.colspan) > 1:  # a wider panel
             axes.tick_params(labelbottom=True)
             axes.set_xlabel('iteration', fontsize=9)
         axes.grid(color='#eeeeee')
@@ -170,7 +176,7 @@ def draw_curves(
 
 
 def draw_run(path: str | Path) -> Figure:
-    """Draw the curves of a run, with its name, its images and its K.
+    """Draw a run's curves, and show its name, its images and its K.
 
     Args:
         path (str | Path): See :func:`read_scalars`.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The images that a picture shows, and those that it searches."""
+"""The images that an overview shows, and those searched for neighbours."""
 
 import os
 from collections import defaultdict
@@ -34,14 +34,15 @@ class Gallery(Images):
 
     Args:
         dataset (Dataset): The data set.
-        rows (Sequence[int]): Numbers of the images to take.
+        rows (Sequence[int]): Indices of the images in the data set.
         pipeline (list[dict]): Configs of transforms, the loader first.
 
     Attributes:
-        labels (list[int | None]): Their classes.
-        names (list[tuple[str, str]]): Class or folder, and name of the file.
-        features (dict[str, Tensor]): L2-normalised features by their name,
-            (N, D) each, see :meth:`encoded`.
+        labels (list[int | None]): Class of each image, None if not known.
+        names (list[tuple[str, str]]): Class or folder, and file name of each
+            image.
+        features (dict[str, Tensor]): Name -> L2-normalised features, (N, D).
+            Empty unless :meth:`encoded` made the gallery.
     """
 
     def __init__(
@@ -65,16 +66,16 @@ class Gallery(Images):
         return folder[-20:], path.name[-20:]
 
     def part(self, places: Sequence[int]) -> 'Gallery':
-        """Return some of the images."""
+        """Return a gallery of the images at these places in this one."""
         rows = [self.rows[place] for place in places]
         return Gallery(self.dataset, rows, self.pipeline)
 
     def picture(self, index: int) -> np.ndarray:
-        """Return one image, see :func:`to_picture`."""
+        """Return one image as a picture, see :func:`to_picture`."""
         return to_picture(self[index], not isinstance(self.loader, LoadBands))
 
     def places_in(self, other: 'Gallery') -> list[int | None]:
-        """Find the place of each image in another gallery."""
+        """Find the place of each image in another gallery, None if absent."""
         places = {}
         if self.dataset is other.dataset:
             places = {row: place for place, row in enumerate(other.rows)}
@@ -83,18 +84,19 @@ class Gallery(Images):
     def encoded(
         self, encoder: Encoder, feature: str, num_workers: int = 0
     ) -> 'Gallery':
-        """Return those that can be read, with features by MOCA and raw pixels.
+        """Return the readable images, with MOCA's features and raw pixels.
 
         Args:
             encoder (Encoder): The encoder.
-            feature (str): What to take of it, 'avg' or 'cls'.
-            num_workers (int): Processes that read images.
+            feature (str): Which of its features to use, 'avg' or 'cls'.
+            num_workers (int): Number of processes that read images.
 
         Returns:
-            Gallery: The images. A log line counts the others.
+            Gallery: The images that can be read. A log line counts those that
+            cannot.
 
         Raises:
-            OSError: If there are none.
+            OSError: If no image can be read.
         """
         options = dict(num_workers=num_workers, skip_unreadable=True)
         found = encoder.embed(self, features=feature, **options).pick(feature)
@@ -114,24 +116,25 @@ class Gallery(Images):
 def open_sets(
     cfg: Config, data: str | None, pipeline: list[dict]
 ) -> tuple[Dataset, Dataset]:
-    """Open the data sets of the images and of the bank.
+    """Open the data set of the images to show, and that of the bank.
 
-    Without labelled images both are the same set.
+    They are the same set if ``data`` is given or the config has no bank of
+    labelled images.
 
     Args:
         cfg (Config): A pretraining config.
-        data (str, optional): Where the images are. Defaults to those of the
-            config.
+        data (str, optional): Where the images are. Defaults to the images of
+            the config.
         pipeline (list[dict]): Pipeline of the encoder.
 
     Returns:
-        tuple[Dataset, Dataset]: Both sets.
+        tuple[Dataset, Dataset]: The images to show, and the bank.
     """
     loop = cfg.get('val_cfg') or {}
     if data is not None:
         dataset = image_set(data, pipeline)
         masks = os.path.join(dataset.img_prefix, 'masks', '')
-        if os.path.isdir(masks):  # they are no images
+        if os.path.isdir(masks):  # not images to show
             paths = [info['img_path'] for info in dataset.data_list]
             rows = [i for i, p in enumerate(paths) if not p.startswith(masks)]
             dataset = dataset.get_subset(rows)
@@ -156,7 +159,8 @@ def pick_images(groups: Sequence[Hashable], number: int) -> list[int]:
 
     Args:
         groups (Sequence[Hashable]): Group of each image.
-        number (int): Number of images to pick, at most all.
+        number (int): Number of images to pick. If there are fewer, all are
+            picked.
 
     Returns:
         list[int]: Indices, sorted by group and then by index.

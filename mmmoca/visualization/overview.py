@@ -34,14 +34,15 @@ def draw_overview(
 ) -> Figure:
     """Draw a row for each image: masks, features, words and neighbours.
 
-    Where the folder has masks of its images, those that are found in context
-    stand beside them.
+    If the folder contains masks of its images, the row also shows the true
+    mask and the mask predicted in context, that is, from the nearest patches
+    of other images.
 
     Args:
         cfg (Config): A pretraining config.
         checkpoint (str | os.PathLike): A checkpoint of the whole model.
         data (str, optional): Where the images are: a folder, shards, or a
-            Hugging Face data set. Defaults to those of the config.
+            Hugging Face data set. Defaults to the images of the config.
         images (int): Number of images shown.
         bank_size (int): Number of images among which neighbours are found.
         num_workers (int): Number of processes that read images.
@@ -51,11 +52,11 @@ def draw_overview(
         Figure: The figure.
 
     Raises:
-        TypeError: If the config's model is no MOCA.
+        TypeError: If the config's model is not a MOCA.
         ValueError: If the config does not say how images are prepared.
         RuntimeError: If the checkpoint is of another model.
-        OSError: If none of the images can be read. A log line counts those
-            that are left out.
+        OSError: If no image can be read. If only some cannot, they are left
+            out, and a log line counts them.
     """
     # MMEngine would log the initialisation of each parameter.
     MMLogger.get_instance('overview').setLevel('WARNING')
@@ -98,7 +99,7 @@ def draw_overview(
 def _load_models(
     cfg: Config, checkpoint: str | os.PathLike
 ) -> tuple[MOCA, Encoder, Encoder]:
-    """Build the model on the CPU; its encoder, also with initial weights."""
+    """Load the model (on the CPU), its encoder, and an untrained encoder."""
     model = MODELS.build(cfg.model)
     if not isinstance(model, MOCA):
         raise TypeError(

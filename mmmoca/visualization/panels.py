@@ -24,7 +24,8 @@ from .pictures import blended, enlarged, masked_picture, pca_colors
 from .tiles import Panel
 
 NEAREST = 5
-# Images and patches of the bank: minutes at most, on a CPU.
+# Largest number of images with masks, and of patches in the bank: a CPU then
+# takes minutes at most.
 IMAGES, PATCHES = 200, 102_400
 
 
@@ -33,7 +34,7 @@ def student_panel(
     masks: Sequence[Mask],
     grid: tuple[int, int],
 ) -> Panel:
-    """Return what the student sees of images.
+    """Draw what the student sees of each image in each round.
 
     Args:
         pictures (Sequence[np.ndarray]): The images, (H, W, 3) each.
@@ -93,17 +94,18 @@ def dense_patches(
 def feature_and_word_colors(
     encoder: Encoder, codebook: OnlineCodebook, inputs: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Colour features and the words nearest to them.
+    """Compute the colours of patch features and of their nearest words.
 
     Args:
-        encoder (Encoder): The teacher.
-        codebook (OnlineCodebook): Its codebook.
+        encoder (Encoder): The encoder.
+        codebook (OnlineCodebook): The codebook.
         inputs (Tensor): Normalised images, (N, C, H, W).
 
     Returns:
-        tuple[np.ndarray, np.ndarray]: Colours, (N, h, w, 3) each.
+        tuple[np.ndarray, np.ndarray]: Colours of the features and of the
+        words, (N, h, w, 3) each.
     """
-    # A quarter of the patch, if 4 divides it.
+    # The stride is a quarter of the patch's side if 4 divides it.
     patch = encoder.backbone.patch_embed.projection.kernel_size
     stride = tuple(side // 4 if side % 4 == 0 else side for side in patch)
     tokens = dense_patches(encoder, inputs, stride).cpu()
@@ -112,7 +114,7 @@ def feature_and_word_colors(
         mean = mean.T.unflatten(1, encoder.backbone.patch_resolution)
         tokens -= F.interpolate(mean[None], tokens.shape[2:], mode='nearest')
     tokens = F.normalize(tokens, dim=1).permute(0, 2, 3, 1)
-    # One image at a time, since each place has K numbers.
+    # One image at a time, since each position has K similarities.
     assigned = torch.stack(
         [(image @ words.T).argmax(dim=-1) for image in tokens]
     )
@@ -126,12 +128,14 @@ def feature_panels(
     codebook: OnlineCodebook,
     inputs: Tensor,
 ) -> list[Panel]:
-    """Draw patch features before and after training, and the latter's words.
+    """Draw patch features before and after training, and their words.
+
+    The words are those nearest to the features after training.
 
     Args:
         encoder (Encoder): The teacher.
-        untrained (Encoder): The same with initial weights.
-        codebook (OnlineCodebook): Its codebook.
+        untrained (Encoder): The teacher with initial weights.
+        codebook (OnlineCodebook): The codebook.
         inputs (Tensor): Normalised images, (N, C, H, W).
     """
     before, _ = feature_and_word_colors(untrained, codebook, inputs)
@@ -147,18 +151,18 @@ def feature_panels(
 def mask_panel(
     encoder: Encoder, shown: Gallery, bank: Gallery, num_workers: int = 0
 ) -> Panel | None:
-    """Return the masks of images by those of others, beside the true ones.
+    """Draw masks predicted from other images' masks, next to the true masks.
 
     Args:
         encoder (Encoder): The teacher.
         shown (Gallery): The images to segment.
-        bank (Gallery): Images that may be searched, of which those shown are
-            left out.
-        num_workers (int): Processes that read images.
+        bank (Gallery): Images to search. Those that are shown are left out.
+        num_workers (int): Number of processes that read images.
 
     Returns:
-        Panel: The masks, over the images; None if the images shown or the
-        others have none, or are of bands.
+        Panel: The masks, laid over the images. None if there are no masks of
+        the images shown or no masks of the other images, or if the images
+        have bands.
     """
     own = shown.places_in(bank)
     bank = bank.part([i for i in range(len(bank)) if i not in own])
@@ -183,10 +187,10 @@ def mask_panel(
 
 
 def _masks(images: Gallery) -> dict[int, np.ndarray]:
-    """Load masks of some images, resized and cropped like the images."""
+    """Load masks of up to IMAGES images, resized and cropped like them."""
     steps = [copy.copy(step) for step in images.transforms]
     if isinstance(steps[0], ResizeBands):
-        return {}  # it knows no nearest pixel
+        return {}  # it cannot resize by the nearest pixel
     found = {}
     for row in range(len(images)):
         image = Path(images.path(row) or '')
@@ -204,7 +208,7 @@ def _masks(images: Gallery) -> dict[int, np.ndarray]:
 
 
 def nearest_panel(name: str, shown: Gallery, bank: Gallery) -> Panel:
-    """Return the other images that are nearest to each image.
+    """Draw the images that are nearest to each image, except itself.
 
     Args:
         name (str): Name of the features.

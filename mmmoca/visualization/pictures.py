@@ -11,7 +11,8 @@ from mmmoca.datasets.masks import IGNORED
 SHARP = 256  # pixels to which the longer side of small pictures is enlarged
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
-# Okabe and Ito's, which colour-blind people tell apart, and five more.
+# Okabe and Ito's colours, which colour-blind people can tell apart, and five
+# more.
 COLORS = (
     *('#0072b2', '#e69f00', '#009e73', '#d55e00'),
     *('#56b4e9', '#cc79a7', '#f0e442', '#6a3d9a'),
@@ -85,8 +86,9 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Turn features of images into colours.
 
     The first three principal components of all ``features`` become red,
-    green and blue, in each image from their 2nd to their 98th percentile.
-    scikit-learn chooses their signs from the features.
+    green and blue. In each image the 2nd percentile of a component becomes 0
+    and the 98th becomes 1. scikit-learn chooses the components' signs from the
+    features.
 
     Args:
         features (np.ndarray): At least three features, (N, ..., D).
@@ -115,7 +117,7 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 def blended(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Lay the colours of labels over the greys of a picture, (H, W, 3).
 
-    Label 0 darkens it, and 255 leaves it as it is.
+    Label 0 darkens the picture; label 255 leaves it unchanged.
     """
     colors = np.array([to_rgb(color) for color in COLORS])
     shown = np.where(mask[..., None] > 0, colors[(mask - 1) % len(colors)], 0)

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from .pictures import SHARP
 
-# In inches: a picture's width, and the space beside one and beside a panel.
+# In inches: width of a picture, space between pictures and between panels.
 TILE, GAP, GUTTER = 0.92, 0.06, 0.4
 HEADER, FOOTER, NAMES = 1.15, 0.4, 1.5
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
@@ -27,8 +27,8 @@ class Panel(NamedTuple):
         columns (list[str]): Titles of the columns.
         rows (list[list[np.ndarray]]): Pictures, (H, W, 3). A row may have
             fewer of them than there are columns.
-        same_class (list[list[bool]], optional): For each picture True for a
-            green frame and False for a red one.
+        same_class (list[list[bool]], optional): For each picture, True gives
+            a green frame and False a red one.
     """
 
     title: str
@@ -54,7 +54,7 @@ def draw_tiles(
         legend (str): Text below the pictures.
 
     Returns:
-        Figure: The figure. All pictures are of one size.
+        Figure: The figure. All pictures have the same size.
     """
     widths = [len(p.columns) * (TILE + GAP) - GAP + GUTTER for p in panels]
     tall = len(names) * (TILE * aspect + GAP) - GAP
@@ -71,7 +71,8 @@ def draw_tiles(
         heading = fill(panel.title, 12 * len(panel.columns))
         bold = dict(fontsize=10.5, weight='bold', va='center', color=TEXT)
         part.suptitle(heading, y=1 - 0.6 / height, **bold)
-        # All pictures share one: another costs as much as several pictures.
+        # All pictures of a panel share one Axes: each further Axes costs as
+        # much time as several pictures.
         axes = part.add_axes(
             (
                 GUTTER / 2 / width,
@@ -86,7 +87,7 @@ def draw_tiles(
                 middle = row * (TILE * aspect + GAP) + TILE * aspect / 2
                 label = dict(ha='right', va='center', **style)
                 axes.text(-GAP, middle, name, **label)
-        # In inches, from the top.
+        # Coordinates are in inches, from the top.
         axes.set(xlim=(0, width - GUTTER), ylim=(tall, 0))
         axes.set_axis_off()
     return figure

@@ -27,8 +27,8 @@ class PackCanvas(PackInputs):
 
     Args:
         size (int | Sequence[int]): Height and width of the canvas in pixels,
-            or one number. Defaults to 512, above the sides of most images of
-            ImageNet.
+            or one number. Defaults to 512, which is above the sides of most
+            images of ImageNet.
         **kwargs: Further arguments of :class:`PackInputs`.
 
     Raises:

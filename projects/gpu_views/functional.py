@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Image operations on batches, each image with amounts of its own.
+"""Image operations on batches, with separate amounts for each image.
 
-The arithmetic is that of ``mmmoca.datasets``, and so PIL's. Values are rounded
-after each step wherever the CPU stores uint8. All shapes follow from the
-arguments' shapes and no value is read by the host, so that nothing waits for
-the device, and ``torch.compile`` makes one graph of it.
+The arithmetic is that of ``mmmoca.datasets``, and therefore PIL's. Values are
+rounded after each step wherever the CPU stores uint8. All shapes follow from
+the arguments' shapes and the host reads no value, so that nothing waits for
+the device, and ``torch.compile`` makes one graph of all operations.
 
 Images are float32, (N, C, H, W), from 0 to 255; colours are BGR.
 """
@@ -26,18 +26,19 @@ def draw_boxes(
 ) -> Tensor:
     """Draw boxes of random resized crops, in torchvision's distribution.
 
-    Of several draws of area and aspect ratio the first that fits into the
-    image counts; if none does, the largest central box that the range of
-    ratios allows.
+    Area and aspect ratio are drawn several times. The first box that fits into
+    the image is used. If none fits, it is the largest central box that the
+    range of ratios allows.
 
     Args:
         sizes (Tensor): Height and width of each image, (N, 2), any number
             type.
         uniform (Tensor): Numbers from [0, 1), (N, 2A + 2): A draws of the
             area, A of the ratio, and the place.
-        area_range (tuple[float, float]): Area of the box as a part of the
-            image's.
-        ratio_range (tuple[float, float]): Width of the box over its height.
+        area_range (tuple[float, float]): Area of the box divided by that of
+            the image.
+        ratio_range (tuple[float, float]): Width of the box divided by its
+            height.
 
     Returns:
         Tensor: Top, left, height and width, (N, 4), whole numbers in float32.
@@ -51,7 +52,7 @@ def draw_boxes(
     heights = (areas / ratios).sqrt().round()
     fits = (widths <= width) & (heights <= height)
     fits &= (widths > 0) & (heights > 0)
-    # What is left if nothing fits comes last, and always does.
+    # The box for the case that none fits comes last, and always fits.
     low, high = ratio_range
     heights = torch.cat((heights, height.minimum((width / low).round())), 1)
     widths = torch.cat((widths, width.minimum((height * high).round())), 1)
@@ -59,7 +60,7 @@ def draw_boxes(
     chosen = fits.argmax(dim=1, keepdim=True)  # the first
     box = torch.cat((heights.gather(1, chosen), widths.gather(1, chosen)), 1)
     room = torch.cat((height, width), dim=1) - box
-    # Rounding may turn a number just below 1 into the one above.
+    # Rounding may turn a number just below room + 1 into room + 1.
     drawn = (place * (room + 1)).floor().minimum(room)
     corner = torch.where(chosen < attempts, drawn, (room / 2).floor())
     return torch.cat((corner, box), dim=1)
@@ -79,16 +80,16 @@ def resize_boxes(
     """Cut a box out of each image and resize it with PIL's antialiasing.
 
     Bilinear interpolation is a weighted mean of rows, then of columns: two
-    batched matrix products, whose weights have the box inside of them.
+    batched matrix products, whose weights are 0 outside the box.
 
     Args:
         canvases (Tensor): Images with any padding around them, (N, H, W, C),
             uint8.
         boxes (Tensor): Top, left, height and width of each box, (N, 4).
         size (tuple[int, int]): Height and width to resize to, in pixels.
-        dtype (torch.dtype): Type of the products' operands. Whole numbers to
-            255 are exact in float16, too; its weights move a pixel by 0.1 of a
-            level.
+        dtype (torch.dtype): Type of the products' operands. Whole numbers up
+            to 255 are exact in float16, too. The rounding of its weights
+            changes a pixel by 0.1 grey levels.
 
     Returns:
         Tensor: Whole numbers in float32, (N, C, *size).
@@ -132,7 +133,7 @@ def luminance(images: Tensor) -> Tensor:
         Tensor: Whole numbers, (N, 1, H, W).
 
     Raises:
-        ValueError: If the images have not three channels.
+        ValueError: If the images do not have three channels.
     """
     if images.shape[1] != 3:
         raise ValueError(
@@ -151,8 +152,8 @@ def jitter(
     """Change brightness, contrast, saturation and hue in any order.
 
     The first three blend the image with black, with its mean grey level and
-    with its grey version: one formula, whose base depends on which of them
-    is due.
+    with its grey version. They share one formula; the image to blend with
+    depends on which of them is due.
 
     Args:
         images (Tensor): (N, 3, H, W).
@@ -160,12 +161,12 @@ def jitter(
             (saturation) and 3 (hue) for each image, (N, 4), int64.
         factors (Tensor): Factors of the first three, (N, 3). 1 changes
             nothing.
-        hue (Tensor, optional): Shift as a part of the circle, (N,).
+        hue (Tensor, optional): Shift as a fraction of the circle, (N,).
 
     Returns:
         Tensor: Whole numbers, of the same shape.
     """
-    factors = F.pad(factors, (0, 1), value=1.0)  # nothing is blended by hue
+    factors = F.pad(factors, (0, 1), value=1.0)  # hue blends nothing
     for due in order.split(1, dim=1):  # (N, 1)
         grey = luminance(images)
         mean = (grey.mean(dim=(1, 2, 3), keepdim=True) + 0.5).floor()
@@ -180,11 +181,11 @@ def jitter(
 
 
 def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
-    """Rotate the hue, in the steps of 8 bits that the CPU's transform takes.
+    """Rotate the hue in steps of 8 bits, as the CPU's transform does.
 
     Args:
         images (Tensor): (N, 3, H, W), whole numbers.
-        shifts (Tensor): Parts of the whole circle in [-0.5, 0.5], (N,). 0
+        shifts (Tensor): Fractions of the circle in [-0.5, 0.5], (N,). 0
             changes nothing.
 
     Returns:
@@ -223,7 +224,8 @@ def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
     Args:
         images (Tensor): (N, C, H, W).
         sigma (Tensor): Standard deviations in pixels, (N,).
-        max_sigma (float): No sigma is above it; the width of the filter.
+        max_sigma (float): Upper bound of ``sigma``. It sets the width of the
+            filter.
 
     Returns:
         Tensor: Whole numbers, of the same shape.
@@ -244,7 +246,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
 
 
 def _box_filter(images: Tensor, weights: Tensor) -> Tensor:
-    """Filter along the last dimension by weights from the middle outwards."""
+    """Filter the last dimension with weights from the middle outwards."""
     reach, width = weights.shape[1] - 1, images.shape[-1]
     padded = F.pad(images, (reach, reach, 0, 0), mode='replicate')
     out = padded.narrow(-1, reach, width) * _per_image(weights[:, 0])

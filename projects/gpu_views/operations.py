@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The CPU's transforms of a view as operations on batches.
 
-Each takes uniform numbers instead of drawing: what becomes of an image is a
-pure function of the image and its row of numbers.
+Each gets uniform random numbers instead of drawing them, so that the result is
+a pure function of an image and its row of numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,19 +17,19 @@ from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-# Takes images and a number for each of them.
+# Its arguments are images and, for each image, a row of uniform numbers.
 Function = Callable[[Tensor, Tensor], Tensor]
 
 
 class Operation(NamedTuple):
-    """A random change of images, and how many numbers it takes for each."""
+    """A random change of images, and how many numbers an image needs."""
 
     function: Function
     numbers: int
 
 
 class View:
-    """What makes a view of each image of a batch.
+    """Makes a view of each image of a batch.
 
     Args:
         transforms (Sequence[dict]): Configs of the transforms, as
@@ -39,11 +39,12 @@ class View:
             ``RandomFlip`` and ``RandomApply`` of these.
 
     Attributes:
-        numbers (int): Uniform numbers that an image takes.
+        numbers (int): How many uniform numbers an image needs.
 
     Raises:
-        ValueError: For other transforms, another order, or arguments that
-            the transform itself refuses or that cannot be done here.
+        ValueError: If there are other transforms or another order, or
+            arguments that the transform refuses or that this class does not
+            support.
     """
 
     def __init__(self, transforms: Sequence[dict]) -> None:
@@ -84,15 +85,16 @@ class View:
             self.crop.crop_ratio_range,
             self.crop.aspect_ratio_range,
         )
-        # Half the time and memory of float32 on GPUs; slow on CPUs.
+        # float16 takes half the time and memory on GPUs, but is slow on CPUs.
         dtype = torch.float16 if canvases.is_cuda else torch.float32
         images = F.resize_boxes(canvases, boxes, self.crop.scale, dtype)
         return self.change(images, rest)
 
 
 def _build(cfg: dict) -> BaseTransform:
-    """Build the CPU's transform, which has defaults and refuses bad values."""
-    # Without a scope bare names are those of the configs' own.
+    """Build the CPU's transform, for its defaults and its checks."""
+    # Without a current scope, names are looked up in mmpretrain, the scope of
+    # the configs.
     scope = DefaultScope.get_current_instance()
     name = scope.scope_name if scope else 'mmpretrain'
     with DefaultScope.overwrite_default_scope(name):
@@ -104,7 +106,7 @@ def _name(transform: BaseTransform) -> str:
 
 
 def _operation(transform: BaseTransform) -> Operation:
-    """Return what a transform does, with its probability if it has one."""
+    """Turn a transform into an operation, with its probability if any."""
     for name, make in _MAKERS.items():
         if type(transform) is TRANSFORMS.get(name):
             prob = getattr(transform, 'prob', None)
@@ -132,7 +134,7 @@ def _chain(operations: Sequence[Operation]) -> Operation:
 
 
 def _sometimes(prob: float, operation: Operation) -> Operation:
-    """Do it to images with a probability."""
+    """Apply an operation to each image with a probability."""
 
     def run(images: Tensor, uniform: Tensor) -> Tensor:
         changed = operation.function(images, uniform[:, 1:])

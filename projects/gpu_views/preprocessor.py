@@ -15,27 +15,28 @@ from .operations import View
 class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     """Makes the views on the device. Data loaders only decode.
 
-    It suits machines of few CPU cores per GPU. The recipes of the views move
+    It suits machines with few CPU cores per GPU. The recipes of the views move
     here from the CPU's pipeline, which ends with ``PackCanvas`` instead.
     Images larger than the canvas are shrunk first, so that small crops of
     large photos are enlarged: 17 % of the crops, for a canvas of 512. Apart
     from those, views have the CPU's distribution and rounding. The host never
     waits for the device, and on a GPU the operations can be compiled into a
     few kernels. Amounts are drawn from PyTorch's generator of the device, as
-    masks are. :class:`~mmmoca.engine.ReproducibilityHook` seeds it by the
-    run's seed, the rank and the iteration, so that a resumed run sees the
-    same views on the same number of ranks. Whole images, as in validation,
+    masks are. :class:`~mmmoca.engine.ReproducibilityHook` seeds this generator
+    with the run's seed, the rank and the iteration, so that a resumed run sees
+    the same views on the same number of ranks. Whole images, as in validation,
     are prepared as :class:`ViewsDataPreprocessor` does.
 
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each
             view, see :class:`View`.
-        compile (bool): Compile them. Defaults to False.
+        compile (bool): Whether to compile the making of the views. Defaults to
+            False.
         **kwargs: ``mean``, ``std`` and ``to_rgb`` of
             :class:`ViewsDataPreprocessor`.
 
     Raises:
-        ValueError: At build time, for a recipe that cannot be done here.
+        ValueError: At build time, if a recipe is not supported.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
         """Make the views of a batch, or prepare whole images.
 
         Args:
-            data (dict): ``inputs``: what ``PackCanvas`` packs,
-                collated; or whole images, (B, C, H, W), or views.
+            data (dict): ``inputs`` are the collated results of
+                ``PackCanvas``, or whole images, (B, C, H, W), or views.
             training (bool): Not used.
 
         Returns:
-            dict: ``inputs``: a list of views, or the images, normalised, in
-            float32 on the device; ``data_samples`` as they came.
+            dict: ``inputs``, which are a list of views or the images,
+            normalised, in float32 on the device; and ``data_samples``
+            unchanged.
         """
         inputs = data['inputs']
         if isinstance(inputs, Mapping):
@@ -70,7 +72,7 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
 
     def _make_views(self, canvas: Tensor, size: Tensor) -> list[Tensor]:
         views = []
-        # Autocast would take bfloat16, of 8 bits, for the resizing.
+        # Autocast would resize in bfloat16, which has 8 bits of precision.
         with no_autocast(canvas):
             for view, make in zip(self.views, self.makers):
                 shape = len(canvas), view.numbers

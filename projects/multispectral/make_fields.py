@@ -31,7 +31,7 @@ SIGNATURES = {
     'urban': '1500 1400 1450 1500 1650 1800 1900 2000 2050 650 20 2200 2000',
     'water': '1100 850 600 350 300 250 230 200 180 80 10 120 90',
 }
-CLASSES = tuple(SIGNATURES)  # in alphabetical order, as readers have them
+CLASSES = tuple(SIGNATURES)  # in alphabetical order, as readers sort them
 SPECTRA = np.array([line.split() for line in SIGNATURES.values()], float)
 HAZE = np.array([9, 7, 5, 3, 2, 2, 1, 1, 1, 0, 0, 0, 0]) / 9
 FIELDS = 8
@@ -64,7 +64,7 @@ def draw(
     field = distance.argmin(axis=2)  # (size, size)
 
     turn = rng.uniform(0, math.pi, FIELDS)[field]
-    period = rng.uniform(3, 6, FIELDS)[field] / size  # of rows, in pixels
+    period = rng.uniform(3, 6, FIELDS)[field] / size  # of rows: 3 to 6 pixels
     rows = np.sin(2 * math.pi * (np.cos(turn) * x + np.sin(turn) * y) / period)
     light = np.exp(0.2 * rng.standard_normal(FIELDS))[field] + 0.08 * rows
     light *= rng.uniform(0.6, 1.4)  # sun
@@ -78,8 +78,8 @@ def draw(
 def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
     """Draw the set.
 
-    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands;
-    ``out/masks/`` likewise, PNG files of class indices; and
+    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands,
+    ``out/masks/{train,val}/<class>/<number>.png`` of class indices, and
     ``out/meta.json``.
 
     Args:
@@ -93,7 +93,7 @@ def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
 
     Raises:
         ValueError: If a number is below its minimum.
-        FileExistsError: If ``out`` holds anything else than this set.
+        FileExistsError: If ``out`` holds anything other than this set.
         OSError: If a file cannot be written.
         ImportError: If tifffile is missing.
     """
@@ -105,7 +105,7 @@ def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
         from mmcv import imwrite
 
         bands, mask = draw(label, rng, size)
-        # Makes the folder; OpenCV's own would only return that it failed.
+        # Makes the folder, and raises errors; cv2.imwrite would return False.
         imwrite(mask, root / 'masks' / f'{name}.png')
         # One page of 13 samples a pixel, as GDAL writes it.
         layout = dict(photometric='minisblack', planarconfig='contig')

@@ -16,11 +16,11 @@ class DecoderPair(BaseModule):
 
     Args:
         decoders (Sequence[dict]): Configs of necks.
-        **shared: Arguments of all of them.
+        **shared: Arguments of all necks.
 
     Attributes:
-        embed_dims (tuple[int, ...]): d of each.
-        condenser (bool): Whether one of them reads an intermediate layer.
+        embed_dims (tuple[int, ...]): d of each decoder.
+        condenser (bool): Whether a decoder reads an intermediate layer.
     """
 
     def __init__(self, decoders: Sequence[dict], **shared) -> None:
@@ -46,12 +46,13 @@ class PairHead(AssignmentHead):
     """L_LOC is the sum of the losses of both decoders of a pair.
 
     Args:
-        targets (Sequence[dict]): Configs of heads, one for each decoder:
-            their L_LOC counts, with ``lambda_img`` and L_IMG of this one.
+        targets (Sequence[dict]): Configs of heads, one for each decoder. Only
+            their L_LOC is used; ``lambda_img`` and L_IMG are those of this
+            head.
         **kwargs: See :class:`AssignmentHead`.
 
     Raises:
-        ValueError: If there is not a head for each decoder.
+        ValueError: If there are not as many heads as decoders.
     """
 
     def __init__(self, targets: Sequence[dict], **kwargs) -> None:
@@ -59,7 +60,7 @@ class PairHead(AssignmentHead):
         super().__init__(**kwargs)
 
     def build_loc(self, decoder_dims: Sequence[int]) -> None:
-        """Build the heads.
+        """Build a head for each decoder.
 
         Args:
             decoder_dims (Sequence[int]): d of each decoder.
@@ -83,7 +84,7 @@ class PairHead(AssignmentHead):
         )
 
     def check_decoder(self, neck: DecoderPair) -> None:
-        """Let each head check its decoder; see the parent's."""
+        """Let each head check its decoder; see the parent class."""
         for head, decoder in zip(self.heads, neck.decoders):
             head.check_decoder(decoder)
 
@@ -93,7 +94,7 @@ class PairHead(AssignmentHead):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Sum of the heads' losses; see the parent's.
+        """Sum the heads' losses; see the parent class.
 
         Args:
             decoded (Sequence[Sequence[Tensor]]): Tokens of each decoder,
@@ -105,5 +106,5 @@ class PairHead(AssignmentHead):
             head.loss_loc(tokens, masks, targets)
             for head, tokens in zip(self.heads, zip(*decoded))
         ]
-        _, bags, msd = parts[0]  # the same of each
+        _, bags, msd = parts[0]  # equal for all heads
         return sum(loss for loss, *_ in parts), bags, msd

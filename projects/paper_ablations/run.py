@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-r"""Rows of the paper's tables at the demo's size, in minutes.
+r"""Train rows of the paper's tables at the demo's size, in minutes.
 
-A row's model is made as small as the demo's; images, schedule and
-k-NN are the demo's, too. Rows that are the same network at this size
-(they differ in epochs, l or the depth of a decoder) are trained once. What is
-done is not repeated, what was stopped goes on.
+A row's model is made as small as the demo's; images, schedule and k-NN are
+also those of the demo. Rows that are the same network at this size (they
+differ in epochs, l or the depth of a decoder) are trained once. A run that has
+ended is not repeated, and a run that was stopped goes on.
 
 Example:
     python -m projects.paper_ablations.run work_dirs/ablations \
@@ -31,7 +31,8 @@ CONFIGS = HERE / 'configs'
 ACCURACY = 'knn/top1_k20'
 QUICK_START = HERE.parent / 'moca_vit-tiny_trials.py'
 ROOT = HERE.parents[1]
-# What a table of the docs says of a config: what it is, the paper's k-NN.
+# The tables in the docs, and the parts of their lines: what a row is, the name
+# of its config, and the paper's k-NN accuracy.
 TABLES = ROOT / 'docs' / 'benchmarks' / 'ablations.md'
 LINE = re.compile(
     r'^\| ([^|]+) \| \[`([^`]+)`\]\(\S*ablations/configs/\S+\) \| ([^|]*) \|',
@@ -40,22 +41,22 @@ LINE = re.compile(
 
 
 def table_rows() -> dict[str, tuple[str, str]]:
-    """Return what each config of a table is, and the paper's k-NN."""
+    """Return name of a config -> what it is, and the paper's k-NN."""
     found = LINE.findall(TABLES.read_text())
     return {name: (what, paper.strip()) for what, name, paper in found}
 
 
 def quick_start(name: str) -> Config:
-    """Return the demo's config with the model of a row, made as small.
+    """Return the demo's config with the model of a row, at the demo's size.
 
-    Layers are a third of as many, and so is l; decoders are half as deep and
-    96 wide; K is a sixteenth.
+    The number of layers and l become a third, the depth of decoders a half,
+    their width 96, and K a sixteenth.
 
     Args:
         name (str): Name of the config, without ``.py``.
 
     Returns:
-        Config: As mmengine reads it from a file.
+        Config: The config, as if read from a file.
     """
     cfg = Config.fromfile(QUICK_START)
     row = Config.fromfile(CONFIGS / f'{name}.py')
@@ -82,7 +83,7 @@ def quick_start(name: str) -> Config:
 
 
 def _parts(config: Config | None, key: str) -> list:
-    """Return the configs under a key, or the config itself, if any."""
+    """Return the configs under a key, or the config itself without the key."""
     return [] if config is None else config.get(key, [config])
 
 
@@ -90,13 +91,13 @@ def tool(name: str, *arguments: object, log: Path, threads: int) -> None:
     """Run a program of the repository.
 
     Args:
-        name (str): Its path.
+        name (str): Path of the program.
         *arguments (object): Its arguments.
-        log (Path): Takes what it prints.
-        threads (int): Threads of the process.
+        log (Path): File to which its output is appended.
+        threads (int): Number of threads of the process.
 
     Raises:
-        RuntimeError: If it fails.
+        RuntimeError: If the program fails.
     """
     environment = dict(
         os.environ,
@@ -120,15 +121,15 @@ def tool(name: str, *arguments: object, log: Path, threads: int) -> None:
 def train(
     name: str, seed: int, out: Path, images: Path, steps: int, threads: int
 ) -> float:
-    """Train a row, or go on with it, unless it has been done.
+    """Train a row, or resume it, unless it has ended.
 
     Args:
         name (str): Name of its config.
         seed (int): Seed of the run.
         out (Path): Folder of all runs, with ``configs/<name>.py``.
         images (Path): Folder of ``train`` and ``val``.
-        steps (int): Optimiser steps.
-        threads (int): Threads of the process.
+        steps (int): Number of optimiser steps.
+        threads (int): Number of threads of the process.
 
     Returns:
         float: k-NN accuracy of the teacher, in per cent.
@@ -193,7 +194,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train and print the table."""
+    """Train the rows and print the table."""
     args = parse_args()
     from mmmoca.evaluation.report import render_table
 
@@ -201,18 +202,18 @@ def main() -> None:
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     images = out / 'textures'
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
-    if not images.is_dir():  # it appears whole
+    if not images.is_dir():  # it appears whole or not at all
         draw = 'tools/drawn_sets/make_textures.py'
         tool(draw, images, log=out / 'textures.txt', threads=threads)
     small = {}
-    for name in args.rows:  # MMEngine reads no configs in threads
+    for name in args.rows:  # MMEngine cannot read configs in threads
         cfg = quick_start(name)
         same = small.setdefault(repr(cfg.to_dict()), name)
         if same == name:
             cfg.dump(out / 'configs' / f'{name}.py')
         else:
             print(f'{name} is {same} at this size')
-    # Seed by seed, so that what is stopped has all rows first.
+    # Seed by seed: if the program is stopped, all rows have the first seeds.
     runs = [*itertools.product(range(args.seeds), small.values())]
     with (
         ThreadPoolExecutor(args.jobs) as pool,

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the decoder predicts in the paper's Tables 3 and 8 instead of codes."""
+"""Targets of the decoder instead of assignments (paper, Tables 3 and 8)."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,12 @@ from mmmoca.registry import MODELS
 
 
 class _RegressionHead(AssignmentHead):
-    """L_LOC is the distance of a linear prediction by decoder tokens.
+    """L_LOC is the distance of a linear prediction from the target.
+
+    The prediction is computed from the decoder's tokens.
 
     Args:
-        out_channels (int): Numbers that are predicted of a patch.
+        out_channels (int): How many numbers are predicted for each patch.
         **kwargs: See :class:`AssignmentHead`.
     """
 
@@ -29,12 +31,12 @@ class _RegressionHead(AssignmentHead):
         """Build the linear layer.
 
         Args:
-            decoder_dims (int): d.
+            decoder_dims (int): d, width of the decoder.
         """
         self.predictor = nn.Linear(decoder_dims, self.out_channels)
 
     def init_weights(self) -> None:
-        """Initialise the linear layer as the decoder's."""
+        """Initialise the linear layer like those of the decoder."""
         super().init_weights()
         if self.lambda_img < 1:
             init_transformer(self.predictor)
@@ -45,7 +47,7 @@ class _RegressionHead(AssignmentHead):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean distance of patches and rounds; see the parent's."""
+        """Average the distance over rounds; see the parent class."""
         rounds = [
             self.distance(self.predictor(x), mask, targets)
             for x, mask in zip(decoded, masks)
@@ -59,7 +61,7 @@ class _RegressionHead(AssignmentHead):
         """Return the mean distance of a round, a scalar.
 
         Args:
-            prediction (Tensor): In the order of ``mask.decoded``,
+            prediction (Tensor): Predictions in the order of ``mask.decoded``,
                 (2B, n, out_channels).
             mask (Mask): Patch indices of the round.
             targets (Targets): Targets of the same views.
@@ -71,19 +73,19 @@ class _RegressionHead(AssignmentHead):
 class PixelHead(_RegressionHead):
     """The decoder predicts the pixels of the masked patches, as in MAE.
 
-    Pixels are normalised patch by patch; the loss is the mean squared error
-    of the predicted patches, those that the student does not see.
+    Pixels are normalised patch by patch. The loss is the mean squared error of
+    the masked patches that enter the decoder.
 
     Args:
         patch_size (int): Side of a patch, in pixels.
         in_channels (int): Channels of the images. Defaults to 3.
-        condenser (bool): Whether the decoder is to be a condenser. Defaults
-            to False: pixels want to be predicted from the encoder's last
-            layer (paper, section 4.2, its footnote); Table 8 has both.
+        condenser (bool): Whether the decoder must be a condenser. Defaults to
+            False: pixels are better predicted from the encoder's last layer
+            (paper, footnote of section 4.2). Table 8 has both.
         **kwargs: See :class:`AssignmentHead`.
 
     Raises:
-        ValueError: If the decoder is of the other kind.
+        ValueError: If the decoder is not of the kind that ``condenser`` says.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class PixelHead(_RegressionHead):
         super().__init__(in_channels * patch_size**2, **kwargs)
 
     def check_decoder(self, neck: nn.Module | None) -> None:
-        """Refuse a condenser unless it was asked for; see the parent's."""
+        """Check the kind of the decoder; see the parent class."""
         if neck is not None and neck.condenser != self.condenser:
             raise ValueError(
                 f'the decoder has condenser={neck.condenser}, but PixelHead '
@@ -110,7 +112,7 @@ class PixelHead(_RegressionHead):
     def distance(
         self, prediction: Tensor, mask: Mask, targets: Targets
     ) -> Tensor:
-        """Return the mean squared error, a scalar; see the parent's."""
+        """Return the mean squared error, a scalar; see the parent class."""
         pixels = normalized_patches(targets.images, self.patch_size)
         index = mask.predicted[..., None]
         with no_autocast(prediction):
@@ -124,8 +126,8 @@ class PixelHead(_RegressionHead):
 class EmbeddingHead(_RegressionHead):
     """The decoder predicts the teacher's token of each patch.
 
-    By the cosine distance, a mean over all tokens that enter the decoder, as
-    of L_LOC (paper, Table 3).
+    The loss is the cosine distance, a mean over all tokens that enter the
+    decoder, as in L_LOC (paper, Table 3).
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
@@ -138,7 +140,7 @@ class EmbeddingHead(_RegressionHead):
     def distance(
         self, prediction: Tensor, mask: Mask, targets: Targets
     ) -> Tensor:
-        """Return the mean cosine distance, a scalar; see the parent's."""
+        """Return the mean cosine distance, a scalar; see the parent class."""
         index = mask.decoded[..., None]
         with no_autocast(prediction):
             similarity = F.cosine_similarity(
@@ -151,11 +153,11 @@ class EmbeddingHead(_RegressionHead):
 
 @torch.no_grad()
 def normalized_patches(images: Tensor, patch_size: int) -> Tensor:
-    """Return the pixels of each patch, less their mean, over deviation.
+    """Normalise the pixels of each patch by their mean and deviation.
 
     Args:
         images (Tensor): (N, C, H, W).
-        patch_size (int): P.
+        patch_size (int): P, side of a patch in pixels.
 
     Returns:
         Tensor: (N, L, C * P * P), at least float32.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Other choices of the codebook's new words than a random token."""
+"""Other ways to choose the codebook's new words than random tokens."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ from mmmoca.registry import TASK_UTILS
 
 @TASK_UTILS.register_module()
 class AverageTokenSampler(RandomTokenSampler):
-    """A new word is the mean of an image's inner tokens, normalised."""
+    """A new word is the normalised mean of an image's inner tokens."""
 
     def describe(self, tokens: Tensor, inner: Tensor) -> Tensor:
         """Average the inner tokens of each image.
 
         Args:
-            tokens (Tensor): (2, n, L, D).
-            inner (Tensor): (n_inner, ).
+            tokens (Tensor): Teacher tokens of both views, (2, n, L, D).
+            inner (Tensor): Indices of the inner patches, (n_inner, ).
 
         Returns:
-            Tensor: (2, n, D).
+            Tensor: The means, (2, n, D).
         """
         return tokens[:, :, inner].mean(dim=2)
 
@@ -34,7 +34,8 @@ class FarthestPointSampler(RandomTokenSampler):
 
     Paper, appendix A.2, which gives no details. Here each image of the global
     batch offers one random inner token. The first word is a random one of
-    them. Each next word is the token whose nearest chosen word is farthest.
+    these tokens. Each further word is the token that is farthest from its
+    nearest chosen word.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
@@ -46,7 +47,7 @@ class FarthestPointSampler(RandomTokenSampler):
             num_words (int): K_new.
 
         Returns:
-            Tensor: (2, B, D).
+            Tensor: The candidates, (2, B, D).
         """
         return super().draw(tokens, inner, tokens.shape[1])
 
@@ -57,7 +58,7 @@ class FarthestPointSampler(RandomTokenSampler):
         num_words: int,
         generator: torch.Generator,
     ) -> Tensor:
-        """Pick words from all processes' candidates; see the parent's."""
+        """Pick words from all processes' candidates; see the parent class."""
         view = int(torch.randint(2, (), generator=generator))
         own = torch.cat([part[view] for part in candidates])
         pool = torch.cat(all_gather(own))
@@ -69,17 +70,17 @@ def farthest_points(points: Tensor, first: int, number: int) -> Tensor:
     """Sample unit vectors by greedy farthest points.
 
     Args:
-        points (Tensor): (M, D).
-        first (int): Row of the first.
-        number (int): How many, at most M.
+        points (Tensor): Unit vectors, (M, D).
+        first (int): Row of the first point.
+        number (int): How many points to sample, at most M.
 
     Returns:
         Tensor: The points, (number, D), in the order in which they are found.
     """
     found = [points[first]]
-    nearest = points @ found[0]  # cosine of each to the nearest found
+    nearest = points @ found[0]  # cosine with the nearest point found
     while len(found) < number:
-        # On the device: the host does not wait to know which it is.
+        # Indexed on the device, so that the host does not wait for the index.
         found.append(points[nearest.argmin(dim=0, keepdim=True)][0])
         nearest = torch.maximum(nearest, points @ found[-1])
     return torch.stack(found)

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which kernel attention takes, and how fast each would be.
+"""Show which kernel attention uses, and how fast each kernel is.
 
 Shapes are those of a step of ViT-B/16 with 256 images of two views: the
-teacher's, and both rounds of the student. Says which cuDNN is loaded, and
-whether it is that of PyTorch's own package.
+teacher's, and both rounds of the student. The program also says which cuDNN is
+loaded, and whether it is that of PyTorch's own package.
 
 Example:
     python projects/performance/attention.py
@@ -27,7 +27,7 @@ def loaded_cudnn(maps: str) -> str | None:
 
 
 def packaged_cudnn() -> tuple[str, int] | None:
-    """Return name and number of the cuDNN that pip installed, as 91002."""
+    """Return name and version, such as 91002, of the cuDNN pip installed."""
     for package in metadata.distributions():
         name = package.metadata['Name'] or ''
         if name.startswith('nvidia-cudnn'):

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Time and memory of banks of any size: in-context segmentation, and k-NN.
+"""Measure banks of any size: time and memory of segmentation and k-NN.
 
-The features are drawn; ``embedding.py`` measures what the encoder takes. An
-image has 32 x 32 patches, as one of 512 pixels has them.
+Segmentation is in context. The features are random; ``embedding.py`` measures
+the encoder. An image has 32 x 32 patches, like one of 512 pixels with patches
+of 16.
 
 Example:
     python projects/performance/banks.py --patches 1000000 --bank 0
@@ -15,7 +16,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Make the banks, ask them, and print what it took."""
+    """Fill the banks, search them, and print time and memory."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

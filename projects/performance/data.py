@@ -1,14 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images a second on one core, of the two-view input pipeline.
+"""Measure the two-view input pipeline, in images per second on one core.
 
-Forms of the paper's augmentation (appendix "Image augmentations
-pseudo-code"), each from the file of a photograph to a batch of two views of
-224 x 224 pixels: torchvision's on PIL images, as the paper lists it; that of
-``configs/_base_/datasets``, which leaves normalisation to the device; and what
-is left to the CPU where a GPU makes the views (``projects/gpu_views``).
+There are three forms of the paper's augmentation (appendix "Image
+augmentations pseudo-code"), each from the file of a photograph to a batch of
+two views of 224 x 224 pixels: torchvision's on PIL images, as the paper lists
+it; that of ``configs/_base_/datasets``, which leaves normalisation to the
+device; and what is left to the CPU if a GPU makes the views
+(``projects/gpu_views``).
 
-They take turns over the same files on a single thread. The processor's time
-counts, so that other work on the machine hardly matters.
+The forms take turns over the same files on a single thread. CPU time is
+measured, so that other work on the machine hardly matters.
 
 Example:
     python projects/performance/data.py
@@ -19,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-RATE = 1210  # images a second that an H100 takes, compiled by blocks
+RATE = 1210  # images/s that an H100 trains on, compile='blocks'
 
 
 def main() -> None:

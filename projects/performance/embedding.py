@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images a second of ``encoder.embed``, against a plain loop over timm's ViT.
+"""Compare the speed of ``encoder.embed`` with a plain loop over timm's ViT.
 
 The loop is what people write: ``timm.create_model``, torchvision's transforms
-on PIL images, PyTorch's loader with as many workers. Both read the same files
-with the same weights, in turns; their features are compared first.
+on PIL images, PyTorch's loader with as many workers. Both take turns with the
+same files and the same weights; their features are compared first.
 
 Example:
     python projects/performance/embedding.py --workers 2 --threads 2
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of those it waited for."""
+    """Return the CPU seconds of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     torch.save(vit.state_dict(), f'{folder.name}/vit.pth')
     encoder = mmmoca.load(f'{folder.name}/vit.pth', device=args.device)
     vit.to(args.device)
-    # 256 pixels on the shorter side, 224 of them in the middle.
+    # Resizes the shorter side to 256 pixels and crops the middle 224.
     prepare = timm.data.create_transform(224, interpolation='bicubic')
     images = timm.data.ImageDataset(folder.name, transform=prepare)
     paths = images.filenames(absolute=True)

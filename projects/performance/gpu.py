@@ -1,12 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""All that a GPU can show, in minutes: tests, steps, runs.
+"""Do all tests and measurements that need a GPU, in minutes.
 
-The parts run one after the other, what is least known first. Each is a command
-that can be typed alone. What they compile stays in ``work_dirs/inductor``
-(``--cache``), so that a second call need not compile it again. A part prints
-its rows of the table as it ends; what it printed itself is in ``report.txt``
-of the ``--out`` folder, and its last lines follow its row if it failed. A part
-that fails or takes too long costs its own time only. Nothing needs a network.
+The parts run one after the other, those with the least known results first.
+Each is a command that can be typed alone. What they compile stays in
+``work_dirs/inductor`` (``--cache``), so that a second call need not compile it
+again. When a part ends, its rows of the table are printed. Its own output is
+in ``report.txt`` in the ``--out`` folder; if the part failed, the end of this
+output follows its row. A part that fails or takes too long costs only its own
+time. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -28,7 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = 'matplotlib', 'mmmoca', 'pytest', 'rich', 'sklearn', 'timm', 'torch'
-# The files of the mark: others import what a bare machine lacks.
+# The test files with the mark `gpu`. Other test files import packages that a
+# bare machine lacks.
 TESTS = (
     'tests/test_models/test_devices.py',
     'projects/gpu_views/tests/test_preprocessor.py',
@@ -36,10 +38,10 @@ TESTS = (
     'tests/test_engine/test_loss_scaling.py',
 )
 BATCH, TINY_BATCH = 256, 4
-SECONDS = 180  # of a part, at most, on a GPU
+SECONDS = 180  # largest time of a part on a GPU
 COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s', 'ms'
-# Arguments at the end of a command, where the last of a kind counts, that
-# only show that it runs.
+# Program -> arguments for a rehearsal, which only shows that the program runs.
+# They are put at the end of a command, where they override earlier ones.
 TINY = {
     'matrix.py': '--size 64',
     'attention.py': '--views 2 --repeats 1',
@@ -62,7 +64,7 @@ TINY = {
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """Return the command of each part, tiny ones for a rehearsal."""
+    """Return the command of each part, with small sizes for a rehearsal."""
     programs = 'projects/performance'
     step = f'{programs}/step.py --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
@@ -128,7 +130,7 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the parts; 1 if one failed, else 0."""
+    """Run the parts; return 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -181,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Table:
-    """The rows so far, on the screen and in ``report.txt``.
+    """A table whose rows go to the screen and to ``report.txt``.
 
     Args:
         out (Path): Folder of the report, and of what the parts write.
@@ -195,7 +197,7 @@ class Table:
         self.row('', {name: name for name in COLUMNS}, 's')
 
     def say(self, text: str) -> None:
-        """Print it, and write it to the report."""
+        """Print a text, and write it to the report."""
         print(text, end='', flush=True)
         self.report.write(text)
 
@@ -209,7 +211,7 @@ class Table:
         self.say(f'{name:36}{line}\n')
 
     def add(self, name: str, seconds: float, status: int) -> None:
-        """Add what a part has measured."""
+        """Add the rows of what a part has measured."""
         found = [*self.figures(name)] if status == 0 else []
         for figures in found or [{}]:
             rate, images = figures.get('TFLOP/s'), figures.get('images/s')
@@ -225,13 +227,13 @@ class Table:
             self.row(title, figures, round(seconds))
 
     def figures(self, name: str) -> Iterator[dict]:
-        """Return what a part wrote: figures, or the log of a run."""
+        """Yield what a part wrote: its figures, and those in a run's log."""
         file = self.out / f'{name}.json'
         if file.is_file():
             yield from json.loads(file.read_text())
         for log in self.out.glob(f'{name}/*/vis_data/scalars.json'):
             lines = [json.loads(line) for line in log.open()]
-            # The first ones have the start of loaders and compilers in them.
+            # The first lines include the start of loaders and compilers.
             lines = lines[len(lines) // 2 :]
             step, data = (
                 statistics.median(line[key] for line in lines)
@@ -248,7 +250,7 @@ class Table:
 
 
 def run(name: str, command: str, limit: float, table: Table) -> bool:
-    """Run a part until it ends or its time is over; whether it ended well."""
+    """Run a part until it ends or its time is over; return if it succeeded."""
     start = time.time()
     table.report.write(f'\n=== {name}: python {command}\n')
     written = table.report.tell()

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where the time of a training step goes, by kinds of kernels.
+"""Show where the time of a training step goes, by kind of kernel.
 
 Prints the milliseconds of a step that each kind of kernel takes on the GPU,
-and those in which the GPU is idle; on a CPU those of PyTorch's operators,
-where products and softmaxes of attention are not told from others.
-``--longest`` lists the kernels that take most of it, and how often each runs.
+and those in which the GPU is idle. On a CPU it prints those of PyTorch's
+operators, where the products and softmaxes of attention cannot be told from
+others. ``--longest`` lists the kernels that take most of the time, and how
+often each runs.
 
 Example:
     python projects/performance/kernels.py --compile no blocks passes
@@ -35,7 +36,7 @@ def kind_of(kernel: str) -> str:
 
 
 def busy_time(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of the spans (start, end) lasts."""
+    """Return the total time that is inside any of the spans (start, end)."""
     total, reached = 0.0, float('-inf')
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))
@@ -74,7 +75,7 @@ def main() -> None:
         compiled = dict(no=False, blocks='blocks', passes=True)[name]
         setting = args.arch, args.batch_size, args.dtype, device
         step = TrainingStep(*setting, compiled=compiled)
-        for _ in range(3):  # compiles, and again with other lengths
+        for _ in range(3):  # other lengths compile it again
             step()
         start = timer()
         for _ in range(args.repeats):

@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Seconds and memory until a data set of millions of images is built.
+"""Measure the time and memory to build a data set of millions of images.
 
 The names of the files of a folder are made up, because ten million files take
 too long to make; the time that a file system needs to list them comes on top.
 The shard is a real tar file of 10 000 members, and further shards are links to
-it. Memory is what the process takes beyond its imports, at most; time is the
-processor's. Linux only.
+it. Memory is the process's peak minus what it had after its imports; time is
+CPU time. Linux only.
 
 Example:
     python projects/performance/listing.py --images 1e6
@@ -34,11 +34,11 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
     Args:
         form (str): One of ``FORMS``.
-        images (int): How many it has.
-        folder (str): With the shards, see :func:`write_links`.
+        images (int): Number of images in the data set.
+        folder (str): Folder of the shards, see :func:`write_links`.
 
     Returns:
-        tuple[float, float]: Seconds of the processor, and MiB at most.
+        tuple[float, float]: CPU seconds, and peak memory in MiB.
     """
     import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmengine.fileio import LocalBackend
@@ -48,7 +48,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
     def files(root: str, *_: object) -> Iterator[str]:
         count = images if form == 'flat' else images // 1000
-        # Neighbours are far apart, as on a disk.
+        # The names are not in sorted order, as on a disk.
         for i in (i * 7919 % count for i in range(count)):
             yield f'{root}/part-{i % 1000:05}/photo_{i:010}.jpg'
 
@@ -75,7 +75,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
 
 def write_links(folder: str, images: int) -> None:
-    """Write one shard of empty files and link it until there are enough."""
+    """Write one shard of empty files, and links to it for all ``images``."""
     from webdataset import TarWriter
 
     first = Path(folder, 'first')

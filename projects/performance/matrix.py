@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Rate of one large matrix product, which bounds that of a step.
+"""Measure the rate of one large matrix product, which bounds a step's.
 
 Example:
     python projects/performance/matrix.py
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Measure and print it."""
+    """Measure and print the rate."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
     add('--size', type=int, default=8192, help='of both matrices')
@@ -23,7 +23,7 @@ def main() -> None:
     from measure import median_seconds, name_of, report
 
     shape = args.size, args.size
-    # Zeros would be faster.
+    # Random numbers, since a GPU multiplies zeros faster.
     left, right = torch.randn(
         2, *shape, dtype=torch.bfloat16, device=args.device
     )

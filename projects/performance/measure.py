@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Time, memory and fresh processes, for all commands."""
+"""Measure time and memory, and run new processes, for all commands."""
 
 import itertools
 import json
@@ -17,16 +17,17 @@ import torch
 from torch.profiler import profile
 
 T = TypeVar('T')
-# Picklable, such as a class or a partial of one; what it builds is called.
+# Builds what is called and measured. It must be picklable, such as a class or
+# a partial of one.
 Build = Callable[[], Callable[[], object]]
 
 
 class Cost(NamedTuple):
-    """What a call takes.
+    """Time and memory of a call.
 
     Attributes:
         seconds (float): Median of the calls after the first one.
-        mebibytes (float): Most memory on top of what is there before.
+        mebibytes (float): Peak memory beyond what was allocated before.
     """
 
     seconds: float
@@ -34,9 +35,10 @@ class Cost(NamedTuple):
 
 
 def timer() -> float:
-    """Return the seconds now, after the GPU, if any, has done its work.
+    """Return the current time in seconds, after any GPU has done its work.
 
-    PyTorch's own timer looks for compilers of CUDA and tells what it missed.
+    PyTorch's own timer is not used, since it looks for CUDA compilers and
+    prints what it does not find.
     """
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -48,9 +50,9 @@ def median_seconds(
     repeats: int,
     clock: Callable[[], float] = timer,
 ) -> dict[str, float]:
-    """Return median seconds of calls that take turns; the first is left out.
+    """Return the median seconds of forms that are called in turns.
 
-    The default clock waits for the device.
+    The first call of each does not count. The default clock waits for the GPU.
     """
 
     def seconds_of(form: Callable[[], object]) -> float:
@@ -67,7 +69,7 @@ def median_seconds(
 def own_mebibytes(
     function: Callable[[], object], device: torch.device | str
 ) -> float:
-    """Return the most memory that the tensors of a call take on top.
+    """Return the peak memory of the tensors that a call allocates.
 
     In a training step activations, gradients and all temporary tensors count;
     parameters, the optimiser's state and the codebook do not.
@@ -94,7 +96,7 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     Otherwise the memory that the C library keeps would pass from one call to
     the next, and a GPU would have to hold what all of them build.
     """
-    # Else PyTorch's profiler tells of itself, and of a GPU that is missing.
+    # Otherwise PyTorch's profiler prints messages, also on a missing GPU.
     os.environ |= dict(TORCH_CPP_LOG_LEVEL='ERROR', KINETO_LOG_LEVEL='5')
     with ProcessPoolExecutor(1, get_context('spawn')) as pool:
         return pool.submit(function, *arguments).result()
@@ -103,12 +105,12 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
 def measure_apart(
     builds: dict[str, Build], device: str, repeats: int
 ) -> dict[str, Cost]:
-    """Build each form, call it, and give what a call takes.
+    """Build each form, call it, and return the cost of a call.
 
-    Each form has a new process that measures its memory. On a GPU the process
-    times it, too, ``repeats`` times after a first call. On a CPU one more
-    process times all forms in turns, as the speed of a shared machine doubles
-    or halves within minutes.
+    Each form has a new process that measures its memory. On a GPU this process
+    also times it, ``repeats`` times after a first call. On a CPU one more
+    process times all forms in turns, since the speed of a shared machine
+    doubles or halves within minutes.
     """
     in_turns = device == 'cpu'
     timed = 0 if in_turns else repeats
@@ -131,7 +133,7 @@ def seconds_in_turns(builds: dict[str, Build], repeats: int) -> dict:
 def cost_of(build: Build, device: str, repeats: int) -> Cost:
     """Build a form and measure a call of it, in this process.
 
-    The time is NaN without ``repeats``.
+    The time is NaN if ``repeats`` is 0.
     """
     run = build()
     seconds = median_seconds({'run': run}, repeats).get('run', math.nan)
@@ -146,13 +148,14 @@ def name_of(device: str) -> str:
 
 
 def report(figures: list[dict], file: Path | None = None) -> None:
-    """Print a table of figures, and write them to a file if there is one.
+    """Print a table of figures, and write them to a file if one is given.
 
     Args:
-        figures (list[dict]): For each row, texts and numbers by column.
-        file (Path, optional): For JSON.
+        figures (list[dict]): For each row, column -> text or number.
+        file (Path, optional): The JSON file to write.
     """
-    # Not for the processes that measure: it imports all of OpenMMLab.
+    # Imported here, since it imports all of OpenMMLab, which would count in
+    # the processes that measure.
     from mmmoca.evaluation.report import render_table
 
     rows = [

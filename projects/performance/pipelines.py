@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pipelines of two views, from the file on, seeded as in a training."""
+"""Pipelines from an image file to two views, seeded as in training."""
 
 import shutil
 import sys
@@ -37,7 +37,7 @@ def blur(img: Image.Image) -> Image.Image:
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """Build a view of the paper's listing, by its two probabilities."""
+    """Build a view of the paper's listing, with its two probabilities."""
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),
@@ -56,14 +56,17 @@ PAPER = paper_view(1.0, 0.0), paper_view(0.1, 0.2)
 
 
 def paper_pipeline(path: str) -> list[torch.Tensor]:
-    """Build the paper's listing, on PIL images."""
+    """Make the two views of the paper's listing, with PIL images."""
     with Image.open(path) as img:
         img = img.convert('RGB')
     return [view(img) for view in PAPER]
 
 
 def write_photos(folder: str, number: int) -> None:
-    """Write scikit-learn's two photographs, 500 x 375, as JPEG files."""
+    """Write scikit-learn's two photographs as JPEG files of 500 x 375 pixels.
+
+    They are copied until there are ``number`` files.
+    """
     photos = load_sample_images().images
     for index, photo in enumerate(photos[:number]):
         image = Image.fromarray(photo).resize((500, 375))

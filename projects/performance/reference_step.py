@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The step as the authors' code takes it, from the same weights."""
+"""A training step computed as in the authors' code, from the same weights."""
 
 import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
@@ -18,7 +18,7 @@ from mmmoca.models.transformer import Attention
 from mmmoca.models.vit import EncodedTokens
 from training_step import MOMENTUM, TrainingStep
 
-# What timm's blocks call since version 0.9, and what they did before.
+# What timm's blocks call since version 0.9, and what they computed before.
 ATTENTIONS = dict(
     fused=F.scaled_dot_product_attention,
     products=scaled_dot_product_attention_pyimpl,
@@ -36,7 +36,7 @@ encode_together = MOCAViT.encode_rounds
 def encode_one_by_one(
     encoder: MOCAViT, images: Tensor, rounds: Sequence[Tensor | None]
 ) -> list[EncodedTokens]:
-    """Run ``encode_rounds`` in a pass for each round."""
+    """Run ``encode_rounds`` with a pass for each round."""
     passes = [encode_together(encoder, images, [part]) for part in rounds]
     return [encoded for (encoded,) in passes]
 
@@ -44,7 +44,7 @@ def encode_one_by_one(
 def attend_to_unbound(
     layer: Attention, qkv: Tensor, angles: Tensor | None
 ) -> Tensor:
-    """Attend as our ``_mix``, but slice as timm does."""
+    """Compute the attention of our ``_mix``, but slice as timm does."""
     heads = qkv.unflatten(2, (3, layer.num_heads, layer.head_dims))
     heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, n, d)
     x = transformer.attention(*heads.unbind(0))
@@ -79,19 +79,19 @@ def straightforward(
     targets: Targets,
     allow_tf32: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute our ``token_assignment_loss`` from a tensor of all codes.
+    """Compute ``token_assignment_loss`` from one tensor of all assignments.
 
     Args:
         features (Sequence[Tensor]): Decoder tokens of each round, (2B, n, d).
         positions (Sequence[Tensor]): Their patch indices, (2B, n).
-        prototypes (Tensor): (K, d).
-        kappa (float): Sharpness of the predictions.
+        prototypes (Tensor): W^d, (K, d).
+        kappa (float): Inverse temperature of the predictions.
         targets (Targets): The teacher's tokens, and the codebook.
-        allow_tf32 (bool): Not used: products are autocast's.
+        allow_tf32 (bool): Not used: autocast chooses the precision.
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: The loss, a scalar; bags of codes,
-        (2B, K); similarity differences, (2B,).
+        (2B, K); mean similarity differences, (2B,).
     """
     with torch.no_grad():
         views = targets.tokens.chunk(2)
@@ -108,7 +108,7 @@ def straightforward(
 def _assign(tokens: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
     """Return the codes of one view, its bags and similarity differences."""
     distance = -F.linear(F.normalize(tokens, dim=2), targets.words)
-    distance = distance.float()  # half precision, if autocast is on
+    distance = distance.float()  # from half precision under autocast
     nearest, _ = distance.min(dim=2)
     msd = (distance.mean(dim=2) - nearest).mean(dim=1)
     codes = (-targets.sharpness * distance).softmax(dim=2)
@@ -128,7 +128,7 @@ def _divergence(logits: Tensor, target: Tensor) -> Tensor:
 def bag_divergence(
     embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
 ) -> Tensor:
-    """Compute our ``bag_assignment_loss``, under autocast."""
+    """Compute ``bag_assignment_loss``, but under autocast."""
     return _divergence(kappa * embeddings @ prototypes.T, bags)
 
 
@@ -137,10 +137,10 @@ class ReferenceStep(TrainingStep):
 
     The teacher sees one view after the other, the student one round after
     the other. All patches are embedded, and the visible ones gathered, in
-    every round. Both losses are those above, under autocast, and are read in
-    every step. The optimiser is PyTorch's AdamW by default, the EMA a loop.
-    Decoder and transformer layers are our own but for the activations, which
-    they keep.
+    every round. Both losses are those of this module, under autocast, and the
+    host reads their values in every step. The optimiser is PyTorch's AdamW
+    with its defaults, and the EMA is a loop over parameters. Decoder and
+    transformer layers are ours, except that they keep all activations.
 
     Args:
         *args: Arguments of :class:`TrainingStep`.
@@ -151,7 +151,7 @@ class ReferenceStep(TrainingStep):
     def __init__(self, *args, attention: str = 'fused', **kwargs) -> None:
         super().__init__(*args, options=OPTIONS, **kwargs)
         self.attention = ATTENTIONS[attention]
-        # Its loader's workers normalise the views.
+        # In the authors' code the loader's workers normalise the views.
         self.batch = self.model.data_preprocessor(self.batch, True)
         self.model.data_preprocessor.forward = lambda batch, _: batch
         self.model.encode_teacher = self.encode_teacher
@@ -186,5 +186,5 @@ class ReferenceStep(TrainingStep):
         return losses
 
     def move_teacher(self) -> None:
-        """Take the student's weights."""
+        """Update the teacher with the student's weights."""
         update_in_a_loop(self.model.teacher, self.model.backbone, MOMENTUM)

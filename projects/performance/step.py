@@ -1,13 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How fast a training step is, and the authors' step.
+"""Measure the speed of our training step, and of the authors' step.
 
 Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints time, images a second,
 operations of the matrix products and memory.
 
-``--forms`` chooses what is measured: ours, with some other settings, and the
-same step as the authors' code takes it, from the same weights, with PyTorch's
-fused attention (reference) and with that of older timm (products).
+``--forms`` chooses what is measured: our step, our step with other settings,
+and the step as in the authors' code, from the same weights, with PyTorch's
+fused attention (reference) or with the attention of older timm (products).
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -17,7 +17,7 @@ Example:
 import argparse
 from pathlib import Path
 
-# Settings of the recipe that ours are measured with.
+# Form of our step -> settings that it changes in the recipe.
 OPTIONS = {
     'ours': {},
     'lean_mlp=False': {
@@ -27,7 +27,7 @@ OPTIONS = {
     'half_teacher': {'model.half_teacher': True},
     'half_residuals': {'model.backbone.half_residuals': True},
 }
-# Attention of the authors' step.
+# Form of the authors' step -> its attention.
 REFERENCES = {'reference': 'fused', 'products': 'products'}
 
 

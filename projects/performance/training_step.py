@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One training step of the recipe, and what it computes."""
+"""One training step of the recipe, and the number of its operations."""
 
 import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
@@ -25,16 +25,16 @@ MOMENTUM = 0.99
 class TrainingStep:
     """A recipe's step on synthetic views, as the Runner and hooks do it.
 
-    Optimiser, compiler and cuDNN are set as the Runner and the config's own
-    hook set them.
+    Optimiser, compiler and cuDNN are set up as in a run of the config.
 
     Args:
         arch (str | None): Architecture of mmpretrain's VisionTransformer, or
             None for that of the config.
-        batch_size (int): B, images of two views each, K_new or more.
+        batch_size (int): B, number of images with two views each, at least
+            K_new.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (bool | str | dict | None): ``compile`` of a config.
+        compiled (bool | str | dict | None): Value of ``compile`` in a config.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
         config (Path | str): The recipe. Defaults to the paper's.
@@ -78,7 +78,7 @@ class TrainingStep:
         """Do one whole step."""
         outputs = self.model.train_step(self.batch, self.wrapper)
         self.move_teacher()
-        # As CodebookHook takes the new words and mu.
+        # Updates the words and mu as CodebookHook does.
         update, codebook = outputs['codebook_update'], self.model.codebook
         words = codebook.word_sampler.pick(
             [update.candidates],
@@ -89,11 +89,11 @@ class TrainingStep:
         codebook.update(words, update.msd)
 
     def move_teacher(self) -> None:
-        """Take the student's weights, as TeacherEMAHook does."""
+        """Update the teacher as TeacherEMAHook does."""
         update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
 
     def forward(self) -> dict:
-        """Return the model's ``loss``, in the step's precision."""
+        """Compute the model's losses in the step's precision."""
         with self.wrapper.optim_context(self.model):
             data = self.model.data_preprocessor(self.batch, True)
             return self.model.loss(data['inputs'])
@@ -104,12 +104,13 @@ def count_flops(
 ) -> int:
     """Count a step's operations in matrix products, forward and backward.
 
-    Counted on real passes of 4 and of 8 images, since each further image adds
-    the same. After a backward pass of fake tensors Python crashes (2.11).
+    The operations are counted in real passes of 4 and of 8 images; each
+    further image adds the same number. Fake tensors cannot be used: after
+    their backward pass Python crashes (PyTorch 2.11).
 
     Args:
         arch (str | None): See :class:`TrainingStep`.
-        batch_size (int): B, images of two views each.
+        batch_size (int): B, number of images with two views each.
         config (Path | str): See :class:`TrainingStep`.
     """
 

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-r"""How numbers without labels order encoders beside numbers with labels.
+r"""Correlate measures without labels with accuracies, over encoders.
 
 Reads the ``compare.json`` that ``tools/analysis_tools/compare.py`` wrote for
-the checkpoints of each run, the last one last, and prints Spearman's rank
+the checkpoints of each run, in the order of training. Prints Spearman's rank
 correlation of the agreement of neighbours and of RankMe with the k-NN accuracy
 and with the linear probe: within each run, and across the last checkpoints.
 
@@ -29,7 +29,7 @@ LABELLED = {'k-NN': ('knn', 'k=20'), 'linear': ('linear', 'top1')}
 
 
 def correlations(results: Sequence[dict]) -> Iterator[str]:
-    """Yield the correlations of each number, as texts.
+    """Yield the correlations of each measure without labels, as texts.
 
     Args:
         results (Sequence[dict]): The results in a ``compare.json``.

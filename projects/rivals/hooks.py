@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a comparison adds to the training of each method."""
+"""A hook that makes the training of other methods comparable with MOCA's."""
 
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -11,21 +11,22 @@ from mmmoca.models.transformer import attention
 
 @HOOKS.register_module()
 class RivalHook(Hook):
-    """Gives a rival MOCA's attention and an end of its teacher's momentum.
+    """Gives a rival method MOCA's attention and a final teacher momentum.
 
-    In bfloat16 on a CPU a step then takes three quarters of the time.
+    With this attention a step in bfloat16 on a CPU takes three quarters of the
+    time.
 
     Args:
-        end (float): Weight of the student in the teacher's last update. It
-            starts as the model's ``base_momentum`` and follows half a cosine.
-            Defaults to 0, which is mmpretrain's own.
+        end (float): Weight of the student in the teacher's last update. The
+            weight starts at the model's ``base_momentum`` and follows half a
+            cosine. Defaults to 0, as in mmpretrain.
     """
 
     def __init__(self, end: float = 0.0) -> None:
         self.end = end
 
     def before_train(self, runner: Runner) -> None:
-        """Set both."""
+        """Set the attention and the final momentum."""
         for module in runner.model.modules():
             if isinstance(module, CosineEMA):
                 module.end_momentum = self.end

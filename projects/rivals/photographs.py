@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Cut a labelled image set out of large photographs.
 
-Each photograph is a class. Its images are squares on a grid without overlap,
-those with content, and one in five is held out:
+Each photograph is a class. Its images are those squares of a grid, without
+overlap, that have content. One square in five is held out:
 ``OUT/{train,val}/<photograph>/<row>-<column>.png``. Photographs are shrunk
 first, so that a square shows more than a blur.
 
@@ -27,11 +27,11 @@ def squares(
     Args:
         image (np.ndarray): (H, W, 3), uint8.
         size (int): Side of a square in pixels.
-        contrast (float): Least standard deviation of a square's grey values,
-            of 255.
+        contrast (float): Smallest standard deviation of a square's grey
+            values, which are from 0 to 255.
 
     Returns:
-        dict[str, np.ndarray]: Row and column -> (size, size, 3).
+        dict[str, np.ndarray]: Row and column -> square, (size, size, 3).
     """
     found = {}
     for row in range(image.shape[0] // size):
@@ -53,7 +53,7 @@ def cut(
         size (int): Side of a square in pixels.
         side (int): Longer side of a shrunk photograph.
         contrast (float): See :func:`squares`.
-        most (int): Squares of a photograph, drawn evenly.
+        most (int): Largest number of squares of a photograph, drawn at random.
 
     Raises:
         FileExistsError: If ``out`` exists.
@@ -99,7 +99,7 @@ def cut(
 
 
 def main() -> None:
-    """Read the command line and cut."""
+    """Cut the photographs that the command line names."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

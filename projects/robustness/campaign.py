@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Stop runs of the demo at random moments, and see what is lost. Linux.
 
-Each run is stopped up to three times, by signals and at times that are drawn,
-and started again with ``--resume``. In the end weights and optimiser must be
-those of a run that nobody stopped, bit for bit. A checkpoint is written in
-every second step, so that many signals meet one that is being written.
+Each run is stopped up to three times, by random signals at random times, and
+started again with ``--resume``. In the end weights and optimiser must be those
+of a run that nobody stopped, bit for bit. A checkpoint is written in every
+second step, so that many signals arrive while one is being written.
 
 python -m projects.robustness.campaign --trials 5
 """
@@ -33,15 +33,15 @@ ITERATIONS = 30
 
 
 def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
-    """Stop runs of one and of two processes, so many times each.
+    """Stop runs of one and of two processes, ``count`` times each.
 
     Args:
-        folder (Path): For images and runs.
-        count (int): Stops for each number of processes.
+        folder (Path): Folder for images and runs.
+        count (int): Number of stops for each number of processes.
 
     Yields:
         tuple[str, str, str]: The kind of the trial, the signal, and what was
-        lost; empty if the run went on as it should.
+        lost. The last is empty if the run went on as it should.
     """
     write_images(folder, train=8, val=1)
     for processes in (1, 2):
@@ -66,7 +66,7 @@ def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
 
 
 def state_of(work_dir: Path) -> dict[str, torch.Tensor]:
-    """Return what the later steps of a run depend on; not its log."""
+    """Return the weights and the optimiser's state at the end of a run."""
     saved = read_checkpoint(work_dir / f'iter_{ITERATIONS}.pth')
     moments = saved['optimizer']['state'].items()
     return saved['state_dict'] | {
@@ -77,19 +77,19 @@ def state_of(work_dir: Path) -> dict[str, torch.Tensor]:
 
 
 def differing(first: dict, second: dict) -> set[str]:
-    """Return what is not the same in two states, bit for bit."""
+    """Return the names that are not equal, bit for bit, in two states."""
     names = first.keys() & second.keys()
     unequal = {n for n in names if not torch.equal(first[n], second[n])}
     return unequal | (first.keys() ^ second.keys())
 
 
 def log_of(work_dir: Path) -> Path:
-    """Return the log of a run, which lies beside its work dir."""
+    """Return the log of a run, which is next to its work dir."""
     return work_dir.with_name(f'{work_dir.name}.log')
 
 
 def start(work_dir: Path, processes: int) -> subprocess.Popen:
-    """Start, or resume, a run on so many processes."""
+    """Start, or resume, a run with a number of processes."""
     options = NO_VALIDATION | {
         'train_cfg.max_iters': ITERATIONS,
         'default_hooks.checkpoint.interval': 2,
@@ -122,7 +122,7 @@ def start(work_dir: Path, processes: int) -> subprocess.Popen:
 def stop_and_resume(
     work_dir: Path, processes: int, seconds: float, stops: int
 ) -> tuple[list[str], str]:
-    """Stop a run so many times; the signals that met it, and what is wrong."""
+    """Stop and resume a run; return the signals that met it, and any fault."""
     met = []
     while True:
         run = start(work_dir, processes)
@@ -136,16 +136,16 @@ def stop_and_resume(
         if run.wait() == 0:
             return met, ''
         if not stopped:
-            # One that was never stopped counts as a trial, too.
+            # A run that was never stopped also counts as a trial.
             end = log_of(work_dir).read_text(errors='replace')[-300:]
             return met or ['none'], f'ended by itself: {end!r}'
 
 
 def send(run: subprocess.Popen, name: str, processes: int) -> bool:
-    """Send a signal to the run, or to one of its processes."""
+    """Signal the run or one of its processes; return if it still ran."""
     targets = [run.pid]
     if processes > 1:
-        targets = children(run.pid)  # those of torchrun train
+        targets = children(run.pid)  # torchrun's children train
     if run.poll() is not None or not targets:
         return False
     os.kill(random.choice(targets), getattr(signal, name))

@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compare backbones by frozen protocols, of images and of patches.
+"""Compare frozen backbones by protocols for images and for patches.
 
-Extracts the features of each checkpoint once, for all protocols. Those of
-images take the feature that the method was published with
-(docs/guides/evaluate.md), the others patches (docs/guides/dense.md). Unlike in
-the protocols' own configs, no probe sees augmented images. Images are prepared
-as each checkpoint records, or as ``--config`` says for all of them.
-``--images`` needs no labels.
+The features of each checkpoint are extracted once, for all protocols.
+Protocols for images use the feature that the method was published with
+(docs/guides/evaluate.md). Those for patches use patch features
+(docs/guides/dense.md). Unlike in the configs of the protocols, probes are not
+trained on augmented images. Images are prepared as each checkpoint records, or
+as ``--config`` says for all of them. ``--images`` needs no labels.
 """
 
 import argparse
@@ -35,13 +35,15 @@ DEFAULT = ('knn', 'linear', 'lowshot')
 # Protocols of mmmoca.apis.dense_comparison, which need masks.
 DENSE = ('incontext', 'linear-seg')
 PROTOCOLS = (*DEFAULT, *DENSE)
-# The number that the table takes of a protocol, and the head of its column.
+# Protocol -> the number of its result that the table shows, and the heading of
+# the column.
 COLUMNS = {
     'linear': ('top1', 'linear'),
     'incontext': ('mIoU', 'in context, mIoU'),
     'linear-seg': ('mIoU', 'linear, mIoU'),
 }
-# The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
+# The names in mmmoca.evaluation.presets, which cannot be imported here since
+# it loads PyTorch.
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
 PRESETS = (
@@ -54,7 +56,7 @@ PRESETS = (
     'mocov3',
     'mae',
 )
-# Arguments of the protocols of images, and of all.
+# Arguments of the protocols for images, and of all protocols.
 OF_IMAGES = ('shots', 'percent', 'sets', 'epochs', 'batch_size')
 COMMON = ('protocols', 'seed', 'num_workers')
 
@@ -76,8 +78,8 @@ class Entry(NamedTuple):
 def parse_entry(text: str) -> Entry:
     """Read an argument: ``[NAME=]FILE[:FEATURE]``.
 
-    An existing file comes first: a '=' or ':' may be part of its name.
-    'untrained' may stand for a file.
+    A text that is the name of an existing file is that file, even if the name
+    contains '=' or ':'. FILE may be 'untrained'.
 
     Args:
         text (str): The argument.
@@ -144,7 +146,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def complete_arguments(args: argparse.Namespace) -> None:
-    """Check that arguments fit each other; name the checkpoints.
+    """Check that the arguments fit each other; name the checkpoints.
 
     Args:
         args (argparse.Namespace): The command line, changed in place.
@@ -182,7 +184,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
 def load_encoder(
     entry: Entry, args: argparse.Namespace
 ) -> tuple['Encoder', 'Preset']:
-    """Return the encoder of a checkpoint, and what to take of it."""
+    """Load a checkpoint's encoder; choose the features and settings to use."""
     import mmmoca
     from mmmoca.apis.comparison import untrain
     from mmmoca.engine.config import read_run
@@ -208,7 +210,7 @@ def load_encoder(
 
 
 def scores(result: dict) -> dict[str, tuple[float, str]]:
-    """Return the number and the text of each column of the table."""
+    """Return column -> number and text of one checkpoint."""
     found = {f'k-NN, {k}': v for k, v in result.get('knn', {}).items()}
     for name, (measure, head) in COLUMNS.items():
         if name in result:
@@ -227,17 +229,17 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
 
 
 def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
-    """Write a table: one row a checkpoint, one column a protocol.
+    """Render a table in Markdown: a row for each checkpoint.
 
     Args:
         results (list[dict]): For each checkpoint its ``name``, ``settings``,
-            and what :func:`mmmoca.apis.comparison.evaluate` and
-            :func:`mmmoca.apis.dense_comparison.evaluate_masks` gave.
+            and the results of :func:`mmmoca.apis.comparison.evaluate` and
+            :func:`mmmoca.apis.dense_comparison.evaluate_masks`.
         odd (Sequence[str]): Sentences about images that stand out.
 
     Returns:
-        str: Accuracies and mIoU in percent. A list below the table says which
-        features they are of, and what stands out in the images.
+        str: The table, with accuracies and mIoU in percent. A list below it
+        says which features were used, and what stands out in the images.
     """
     from mmmoca.evaluation.report import render_table
     from mmmoca.messages import printable
@@ -275,7 +277,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
 
 
 def keep_earlier(folder: Path) -> None:
-    """Number the files of an earlier table, so that they are kept."""
+    """Rename the files of an earlier table, so that they are kept."""
     number = 1
     while any(folder.glob(f'compare-{number}.*')):
         number += 1

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Tune the learning rate. Run it again to continue a stopped sweep.
 
-Trains with each rate and keeps the best validation of each run. With several
-splits the rate is tuned on the first and used for the others, as the paper
-does for Cityscapes (appendix on evaluation protocols).
+Trains with each rate and records the best validation result of each run. With
+several splits the rate is tuned on the first and used for the others, as the
+paper does for Cityscapes (appendix on evaluation protocols).
 """
 
 import argparse
@@ -36,7 +36,7 @@ class DivergedError(ValueError):
 
 
 def sweep(args: argparse.Namespace) -> dict:
-    """Train with all rates, then all splits with the best of them.
+    """Train with all rates on one split, then on others with the best rate.
 
     Args:
         args (argparse.Namespace): See ``--help``.
@@ -77,7 +77,7 @@ def sweep(args: argparse.Namespace) -> dict:
 def _best_of_run(
     args: argparse.Namespace, lr: float, split: str | None
 ) -> float | None:
-    """Return the best validation of a run, which is trained if need be."""
+    """Train a run if needed; return its best result, None if it diverged."""
     from mmmoca.files import write_json
 
     name, options = f'lr_{lr:g}', [f'{LR}={lr!r}', *args.cfg_options]
@@ -116,14 +116,14 @@ def _best_of_run(
 def _train(
     args: argparse.Namespace, folder: Path, options: Sequence[str]
 ) -> bool:
-    """Train, or go on; False if it diverged."""
+    """Train or resume a run; return False if it diverged."""
     command = [sys.executable, str(TOOLS / 'train.py'), str(args.config)]
     if args.gpus > 1:
         command[:2] = [str(TOOLS / 'dist_train.sh')]
         command.append(str(args.gpus))
     command += ['--work-dir', str(folder), '--resume']
     command += [*shlex.split(args.train_args), '--cfg-options', *options]
-    # The run gets Ctrl-C, too, and saves: wait for it.
+    # Ctrl-C also reaches the run, which then saves its state: wait for it.
     stopped = []
     previous = signal.signal(signal.SIGINT, lambda *_: stopped.append(True))
     try:
@@ -161,7 +161,7 @@ def format_table(result: dict) -> str:
 
 
 def write_sweep(args: argparse.Namespace) -> None:
-    """Sweep, print the table and write it beside the runs.
+    """Do the sweep, print the table and write it to the work dir.
 
     Args:
         args (argparse.Namespace): The command line.

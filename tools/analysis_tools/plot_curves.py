@@ -32,7 +32,7 @@ def draw(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Draw them."""
+    """Draw the curves that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('run', type=Path, help='a work dir, or the scalars.json of one run')

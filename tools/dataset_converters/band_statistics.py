@@ -2,7 +2,7 @@
 """Print mean and std of each channel, for model.data_preprocessor.
 
 Reads the images below a folder, with any number of channels and any bit depth.
-Keeps a few of them in memory at a time.
+Only a few images are in memory at a time.
 """
 
 import argparse
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 
 def moments_of(img: np.ndarray) -> np.ndarray:
-    """Count pixels; compute mean and squared differences by channel.
+    """Compute the count, mean and squared differences of each channel.
 
     Args:
         img (np.ndarray): Image of shape (H, W) or (H, W, C), of any real
             type. NaN is left out.
 
     Returns:
-        np.ndarray: (3, C), float64; the differences are a sum.
+        np.ndarray: Number of pixels, mean, and sum of the squared differences
+        from the mean, (3, C), float64.
     """
     x = np.atleast_3d(img).astype(np.float64)
     valid = ~np.isnan(x)
@@ -62,15 +63,16 @@ def mean_and_std(moments: Sequence[np.ndarray]) -> np.ndarray:
 def read_moments(
     root: str, loader: 'LoadBands', workers: int, images: int | None
 ) -> list[np.ndarray]:
-    """Go through the images below a folder.
+    """Compute the moments of the images below a folder.
 
-    Images that cannot be read are named and left out, and so are pixels that
-    are NaN or the loader's ``nodata``.
+    Images that cannot be read are named and left out. Pixels that are NaN or
+    the loader's ``nodata`` do not count.
 
     Args:
         root (str): The folder.
-        loader (LoadBands): Reads them. It fills with NaN.
-        workers (int): Threads that read. The result does not depend on it.
+        loader (LoadBands): Reads the images. It must turn ``nodata`` into NaN.
+        workers (int): Number of threads that read. The result does not depend
+            on it.
         images (int, optional): How many images to read, evenly spread. None
             means all.
 
@@ -80,7 +82,8 @@ def read_moments(
 
     Raises:
         OSError: If there is no image that can be read.
-        ValueError: If one has other channels. It names the file.
+        ValueError: If an image has another number of channels. The message
+            names the file.
     """
     from rich.progress import track
 
@@ -107,12 +110,12 @@ def read_moments(
 
 
 def count_channels(root: Path, channel_axis: str | None) -> int:
-    """Return the channels of the first image that can be read.
+    """Return the number of channels of the first image that can be read.
 
     Args:
         root (Path): The folder of images.
-        channel_axis (str, optional): See ``mmmoca.LoadBands``; by default the
-            shorter axis of the first and the last.
+        channel_axis (str, optional): See ``mmmoca.LoadBands``. Defaults to
+            the first or the last axis, whichever is shorter.
     """
     from mmmoca.datasets import LoadBands
     from mmmoca.datasets.file_extensions import BAND_EXTENSIONS, with_extension
@@ -125,7 +128,7 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
         try:
             content = Path(path).read_bytes()
             shape = LoadBands(3).decode(content, read_header(content)).shape
-        except Exception:  # ImageFolder names what cannot be read
+        except Exception:  # ImageFolder will name the file
             continue
         ends = dict(first=shape[0], last=shape[-1])
         if len(shape) > 2:

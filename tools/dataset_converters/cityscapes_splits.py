@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Write the low-shot splits of Cityscapes.
 
-The splits of French et al. (arXiv:1906.01916), which the paper trains with:
-the first n of a seeded permutation of all sorted training ids.
+The paper trains with these splits of French et al. (arXiv:1906.01916). Each is
+the first n ids of a seeded permutation of all sorted training ids.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import numpy as np
 SUFFIX = '_leftImg8bit.png'
 SIZES, SEEDS = (100, 372), (12345, 23456, 34567)
 NUM_IDS = 2975
-# First 16 hex digits of the SHA-256 of all ids, one a line.
+# First 16 hex digits of the SHA-256 of all ids, one id on each line.
 CHECKSUM = '5be898907a337d99'
 
 
@@ -23,7 +23,7 @@ def list_ids(data_root: Path) -> list[str]:
     """Return the sorted ids of the training images, ``city/frame``.
 
     Args:
-        data_root (Path): Has ``leftImg8bit/train/<city>/``.
+        data_root (Path): Folder that contains ``leftImg8bit/train/<city>/``.
 
     Returns:
         list[str]: The ids.
@@ -56,7 +56,7 @@ def draw_split(ids: Sequence[str], size: int, seed: int) -> list[str]:
         list[str]: The split, in the order of the permutation.
 
     Raises:
-        ValueError: If there are fewer ids than that.
+        ValueError: If ``size`` is below 1 or above the number of ids.
     """
     if not 0 < size <= len(ids):
         raise ValueError(f'cannot draw {size} of {len(ids)} images')

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Put the images of a folder into tar files (WebDataset).
 
-For ``mmmoca.ImageShards``: millions of small
-files are slow to list, to copy and to open. Bytes and order stay as they are,
-so that a run draws the same from both.
+``mmmoca.ImageShards`` reads the result. Millions of small files are slow to
+list, to copy and to open. The images keep their bytes and their order, so that
+a run draws the same images from the shards as from the folder.
 """
 
 import argparse
@@ -32,19 +32,20 @@ def make_shards(
     number: int = 10_000,
     megabytes: float = 1000,
 ) -> tuple[int, int]:
-    """Write ``out/images-000000.tar`` and so on, an index beside each.
+    """Write ``out/images-000000.tar`` and so on, each with an index file.
 
-    A member has the image's path, with a number before the file name:
-    WebDataset takes files with the same name up to the first dot for one
+    The name of a member is the image's path with a number before the file
+    name: for WebDataset, files whose names agree up to the first dot are one
     sample. The folder appears whole or not at all. Images that cannot be read
     are named and left out.
 
     Args:
         images (str | Path): Folder of images, at any depth.
         out (str | Path): Folder to make.
-        with_label (bool): Whether the folders in it are classes: adds
-            ``.cls`` files and ``classes.txt``. Defaults to False.
-        number (int): Images of a shard, at most.
+        with_label (bool): Whether the folders in ``images`` are classes. If
+            so, ``.cls`` files and ``classes.txt`` are added. Defaults to
+            False.
+        number (int): Largest number of images in a shard.
         megabytes (float): Size at which a shard ends, after the image that
             reaches it.
 
@@ -56,7 +57,7 @@ def make_shards(
         FileExistsError: If ``out`` exists.
         FileNotFoundError: If there is no such folder or no image in it.
         ImportError: If webdataset is missing.
-        OSError: If no image can be read, or the shards not be written.
+        OSError: If no image can be read, or the shards cannot be written.
     """
     out = Path(out).absolute()
     if out.exists():
@@ -72,7 +73,8 @@ def make_shards(
         root.mkdir()
 
         def finish(shard: str) -> None:
-            # Reads all headers again, which is a check, too.
+            # Writes the index. It reads all headers again, which also checks
+            # the shard.
             read_index(shard, folder.extensions)
             done = f'{writer.total} of {len(folder)} images'
             print(f'{Path(shard).name}: {done}', flush=True)
@@ -98,7 +100,7 @@ def make_shards(
 
 
 def _samples(folder: 'ImageFolder') -> Iterator[dict[str, str | bytes]]:
-    """Yield the images as WebDataset takes them."""
+    """Yield the images as samples that WebDataset writes."""
     for index, info in enumerate(folder.data_list):
         path = Path(info['img_path'])
         try:

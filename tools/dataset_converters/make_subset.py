@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw lists of a few labelled images a class.
+"""Draw lists of a few labelled images of each class.
 
-The lists are what low-shot classification trains on, in the public format:
-one ``n04235860_14959.JPEG`` a line, or ``<class>/<image>`` where the file
+Low-shot classification trains on these lists. They have the public format: one
+``n04235860_14959.JPEG`` on each line, or ``<class>/<image>`` where the file
 names do not tell the class.
 """
 
@@ -31,16 +31,18 @@ def make_subsets(
 ) -> list[Path]:
     """Draw the lists and write them.
 
-    Set i of a seed is drawn by numbers of its own; its larger lists include
-    the smaller ones. Nothing is written unless all lists can be drawn.
+    Each set is drawn independently, from the seed and the number of the set.
+    Within a set the larger lists include the smaller ones. Nothing is written
+    unless all lists can be drawn.
 
     Args:
         train (str | Path): Folder of the class folders.
         out (str | Path): Folder for the lists: ``<n>shot_set<i>.txt``, and
             ``<p>percent.txt`` of set 0.
-        shots (Sequence[int]): Images a class, a list for each of these and
-            for each set.
-        percent (Sequence[float]): Percentages of each class, one list each.
+        shots (Sequence[int]): Numbers of images per class. There is a list
+            for each number and each set.
+        percent (Sequence[float]): Percentages of the images of each class.
+            There is one list for each.
         sets (int): Number of sets.
         seed (int): Seed, 0 or more.
 

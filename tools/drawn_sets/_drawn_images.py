@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Outlines and grey images of the tools that draw image sets."""
+"""Outlines and grey images, for the tools that draw image sets."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def rotation(angle: float) -> np.ndarray:
-    """Return the (2, 2) matrix that turns row vectors by radians."""
+    """Return the (2, 2) matrix that turns row vectors, angle in radians."""
     cos, sin = math.cos(angle), math.sin(angle)
     return np.array([(cos, sin), (-sin, cos)])
 
@@ -31,14 +31,15 @@ def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
     """Return how much of each pixel lies inside a figure.
 
     Args:
-        contours (Sequence[np.ndarray]): Corners, each (corners, 2), x before
-            y, in sides of the image. One inside another cuts a hole.
+        contours (Sequence[np.ndarray]): Corners of each outline, (corners, 2),
+            x before y, in units of the image's side. An outline inside
+            another one cuts a hole.
         size (int): Side of the image in pixels.
 
     Returns:
         np.ndarray: (size, size), in [0, 1].
     """
-    # OpenCV takes fixed-point corners: 4 bits after the point.
+    # OpenCV expects fixed-point numbers, with 4 bits after the point.
     points = [np.rint(c * size * 16).astype(np.int32) for c in contours]
     mask = np.zeros((size, size), np.uint8)
     cv2.fillPoly(mask, points, 255, cv2.LINE_AA, 4)
@@ -76,7 +77,7 @@ def finish(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rng (np.random.Generator): Source of all that varies.
 
     Returns:
-        np.ndarray: (size, size), uint8, of full contrast.
+        np.ndarray: (size, size), uint8, with full contrast.
     """
     size = len(image)
     y, x = np.mgrid[:size, :size] / size

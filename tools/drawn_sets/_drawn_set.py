@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Folders and command lines of the tools that draw image sets."""
+"""Folders and command lines, for the tools that draw image sets."""
 
 import argparse
 import itertools
@@ -13,8 +13,8 @@ from rich.progress import track
 
 SPLITS = ('train', 'val')
 
-# Writes one image: takes the folder of the set, the image's path in it
-# without suffix, the index of its class and the generator.
+# Writes one image. Its arguments are the folder of the set, the image's path
+# in it without suffix, the index of its class and the random generator.
 Write = Callable[[Path, str, int, np.random.Generator], None]
 
 
@@ -38,11 +38,12 @@ def drawn_set(out: str | Path, record: dict) -> Iterator[Path | None]:
 
     Args:
         out (str | Path): The folder, which appears whole or not at all.
-        record (dict): What ``meta.json`` tells of the set: numbers of images,
-            ``train`` and ``val``, and what else tells sets apart.
+        record (dict): Content of ``meta.json``: the numbers of images,
+            ``train`` and ``val``, and whatever else distinguishes this set
+            from others.
 
     Yields:
-        Path | None: Where to draw; None if ``out`` holds this set.
+        Path | None: Where to draw; None if ``out`` already holds this set.
 
     Raises:
         FileExistsError: If ``out`` holds anything else.
@@ -88,16 +89,17 @@ def draw_classes(
     appears whole or not at all; one that already holds this set is left alone.
 
     Args:
-        what (str): Name of what is drawn, for the progress bar.
+        what (str): What is drawn, for the progress bar.
         out (str | Path): Folder to make.
         write (Write): Called once for each image.
         classes (Sequence[str]): Names of the classes.
         train (int): Number of training images, at least one a class.
         val (int): Number of validation images, at least one a class.
-        size (int): Side in pixels.
+        size (int): Side of the images in pixels.
         seed (int): Seed of the images, 0 or more.
-        min_size (int): Least ``size``.
-        **more (object): What else tells sets apart, for ``meta.json``.
+        min_size (int): Smallest ``size`` that is allowed.
+        **more (object): Further entries of ``meta.json`` that distinguish
+            this set from others.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -142,10 +144,11 @@ def set_parser(
         train (int): Number of training images by default.
         val (int): Number of validation images by default.
         size (int): Side in pixels by default.
-        side (str): What ``--size`` is, for its help.
+        side (str): Help text of ``--size``.
 
     Returns:
-        argparse.ArgumentParser: To be completed, and handed to :func:`run`.
+        argparse.ArgumentParser: The parser. The caller may add arguments, and
+        hands it to :func:`run`.
     """
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
@@ -158,7 +161,7 @@ def set_parser(
 
 
 def run(parser: argparse.ArgumentParser, make: Callable[..., object]) -> None:
-    """Draw what the command line asks for, or say in one line why not."""
+    """Draw what the command line asks for; print an error as one line."""
     try:
         make(**vars(parser.parse_args()))
     except (FileExistsError, ImportError, ValueError) as error:

@@ -17,9 +17,9 @@ from _drawn_set import check_numbers, run
 def make_digits(
     out: str | Path, size: int = 48, limit: int | None = None
 ) -> None:
-    """Write ``out/{train,val}/<digit>/<number>.png``; every fourth is in val.
+    """Write ``out/{train,val}/<digit>/<number>.png``.
 
-    The folder appears whole or not at all.
+    Every fourth image is in ``val``. The folder appears whole or not at all.
 
     Args:
         out (str | Path): Folder to make.
@@ -61,7 +61,7 @@ def make_digits(
 
 
 def main() -> None:
-    """Write them."""
+    """Write the digits to the folder that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('out', help='folder to make')
     side = 'side of an image in pixels'

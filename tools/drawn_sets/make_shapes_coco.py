@@ -3,7 +3,7 @@
 
 Rotated shapes of four classes overlap on noisy backgrounds. The annotations
 have every form that COCO's have: polygons for shapes that are fully visible,
-run lengths (compressed and not) for those that another covers in part, crowds,
+run lengths (compressed and not) for shapes that others partly cover, crowds,
 and images without objects.
 """
 
@@ -49,7 +49,7 @@ class _Object:
 
     Attributes:
         label (int): Index into :data:`CLASSES`.
-        visible (np.ndarray): What can be seen of it, (H, W), bool.
+        visible (np.ndarray): Mask of its visible pixels, (H, W), bool.
         outline (np.ndarray, optional): Its corners, (corners, 2); None for a
             crowd.
     """
@@ -62,7 +62,11 @@ class _Object:
         self.area = self.visible.sum()
 
     def annotation(self, number: int) -> dict:
-        """Return COCO's annotation; even and odd numbers differ in format."""
+        """Return the annotation of COCO.
+
+        Run lengths are compressed if ``number`` is even. Those of a crowd are
+        never compressed.
+        """
         rle = coco_mask.encode(np.asfortranarray(self.visible, np.uint8))
         crowd = self.outline is None
         whole = self.visible.sum() == self.area
@@ -113,7 +117,7 @@ class _Scene:
     def _shape(
         self, label: int, radius: float, centre: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a shape that is turned by chance and cut at the border.
+        """Return a shape that is turned at random and cut at the border.
 
         Args:
             label (int): Index into :data:`CLASSES`.
@@ -146,7 +150,7 @@ class _Scene:
         label = int(self.rng.integers(len(CLASSES)))
         radius = min(self.height, self.width) * self.rng.uniform(0.12, 0.28)
         for _ in range(20):
-            # Some are cut by the border.
+            # The border of the image cuts some shapes.
             centre = self._centre(radius * self.rng.uniform(0.7, 1))
             outline, mask = self._shape(label, radius, centre)
             if all(
@@ -160,7 +164,7 @@ class _Scene:
                 return
 
     def _add_crowd(self) -> None:
-        """Draw many small shapes of a class, one annotation for all."""
+        """Draw many small shapes of a class, with one annotation for all."""
         label = int(self.rng.integers(len(CLASSES)))
         side = min(self.height, self.width)
         centre = self._centre(side * 0.2)
@@ -180,7 +184,7 @@ class _Scene:
         return cv2.imencode('.png', classes)[1].tobytes()
 
     def jpeg(self) -> bytes:
-        """Return the image with noise, as a file."""
+        """Return the image with noise, as the content of a JPEG file."""
         noise = self.rng.normal(0, 6, self.image.shape)
         image = np.clip(self.image + noise, 0, 255).astype(np.uint8)
         quality = (cv2.IMWRITE_JPEG_QUALITY, 95)
@@ -252,7 +256,7 @@ def make_shapes(
     Raises:
         ImportError: If pycocotools is missing.
         ValueError: If a number is below its minimum.
-        FileExistsError: If ``out`` holds anything else than this set.
+        FileExistsError: If ``out`` holds anything other than this set.
     """
     if coco_mask is None:
         raise ImportError("COCO's masks need: pip install pycocotools")

@@ -3,7 +3,7 @@
 
 Twelve balanced classes are told apart by the texture inside a random
 polygon. Place, scale, rotation, polarity, light, noise and clutter vary from
-image to image, so nearest neighbours in pixel space hardly know the class.
+image to image, so the nearest neighbours in pixel space hardly tell the class.
 """
 
 import math
@@ -21,9 +21,9 @@ FORMAT = 1
 # Texture periods are given in pixels of an image of this side.
 NOMINAL_SIZE = 48
 
-# A field takes the texture's two coordinates (arrays, in periods), the stroke
-# width factor and the generator, and gives the signed distance to the ink's
-# edge in periods, positive inside the ink.
+# The arguments of a field are the texture's two coordinates (arrays, in
+# periods), the factor of the stroke width and the random generator. It returns
+# the signed distance to the ink's edge in periods, positive inside the ink.
 Field = Callable[
     [np.ndarray, np.ndarray, float, np.random.Generator], np.ndarray
 ]
@@ -104,8 +104,8 @@ def _blobs(u, v, width, rng):
     return (field - 0.3) / (2 * math.pi)
 
 
-# Each class with its period in pixels at the nominal size. In alphabetical
-# order, so that ImageFolder readers give the same class indices.
+# Class -> field, and period in pixels at the nominal size. In alphabetical
+# order, so that readers of class folders give the same class indices.
 _TEXTURES: dict[str, tuple[Field, float]] = {
     'blobs': (_blobs, 9),
     'bricks': (_bricks, 6.5),
@@ -124,7 +124,10 @@ CLASSES = tuple(_TEXTURES)
 
 
 def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Return the coverage, (size, size), of a polygon over 35 to 75 %."""
+    """Draw a polygon that covers 35 to 75 % of the image.
+
+    Returns how much of each pixel the polygon covers, (size, size).
+    """
     while True:
         corners = rng.integers(5, 9)
         angle = (
@@ -152,9 +155,9 @@ def draw(
         size (int): Side in pixels. Everything scales with it.
 
     Returns:
-        tuple[np.ndarray, np.ndarray]: Image of full contrast, and mask: 0 for
-        the background, else the index of the class plus 1. Both have the
-        shape (size, size) and are uint8.
+        tuple[np.ndarray, np.ndarray]: The image, with full contrast, and its
+        mask: 0 for the background, and the index of the class plus 1 for the
+        texture. Both have the shape (size, size) and are uint8.
     """
     field, period = _TEXTURES[CLASSES[class_index]]
     period *= size / NOMINAL_SIZE * 1.25 ** rng.uniform(-1, 1)
@@ -164,7 +167,7 @@ def draw(
     stretch = 1.1 ** rng.uniform(-1, 1)
     u = (math.cos(turn) * x + math.sin(turn) * y) * stretch + shift[0]
     v = (math.cos(turn) * y - math.sin(turn) * x) / stretch + shift[1]
-    # The edge of the ink is one pixel wide, which is the anti-aliasing.
+    # Anti-aliasing: the edge of the ink is one pixel wide.
     ink = field(u, v, rng.uniform(0.85, 1.15), rng) * period
     texture = rng.uniform(0.6, 1) * (2 * np.clip(ink + 0.5, 0, 1) - 1)
 
@@ -190,7 +193,7 @@ def make_textures(
 
     Raises:
         ValueError: If a number is below its minimum.
-        FileExistsError: If ``out`` holds anything else than this set.
+        FileExistsError: If ``out`` holds anything other than this set.
     """
 
     def write(

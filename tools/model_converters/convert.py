@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Convert a checkpoint of any layout known.
+"""Convert a checkpoint of any known layout.
 
-``--to mmpretrain``, the default, writes its ViT in mmpretrain's names after
-``backbone.``, for ``load_from`` and ``Pretrained`` (with
+``--to mmpretrain``, the default, writes its ViT under mmpretrain's names with
+the prefix ``backbone.``, for ``load_from`` and ``Pretrained`` (with
 ``prefix='backbone.'``) in mmpretrain, mmseg and mmdet. ``--to timm`` writes
 what ``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads.
-``--to moca`` writes the authors' whole model, for ``load_from`` of a
-pretraining config; optimiser and schedules start anew.
+``--to moca`` writes the whole model of an authors' checkpoint, for
+``load_from`` in a pretraining config; optimiser and schedules start anew.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def check_target(args: argparse.Namespace) -> None:
         args (argparse.Namespace): The command line.
 
     Raises:
-        ValueError: If they do not.
+        ValueError: If they do not fit.
     """
     if args.dst.suffix not in ('.pth', '.safetensors'):
         raise ValueError(f'{args.dst} must end in .pth or .safetensors')
@@ -64,17 +64,17 @@ def check_target(args: argparse.Namespace) -> None:
 
 
 def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
-    """Read and adapt.
+    """Read the checkpoint and adapt it.
 
     Args:
         args (argparse.Namespace): The command line.
 
     Returns:
-        tuple[dict, list[str]]: The checkpoint to write, and names of the
-        source that are not in it.
+        tuple[dict, list[str]]: The checkpoint to write, and the names of the
+        source's tensors that are left out.
 
     Raises:
-        CheckpointError: If the file is of another kind.
+        CheckpointError: If the file cannot be converted in this way.
     """
     from mmmoca.checkpoints import (
         CheckpointError,

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Show what a model learnt: ``python .../overview.py CONFIG CHECKPOINT``.
 
-For some images: what the student sees of them, the colours of their patch
-features before and after training, their code words, and their nearest images
-by features and by pixels, of up to --bank images of the training set.
+The picture shows for some images: what the student sees of them, the colours
+of their patch features before and after training, their code words, and their
+nearest images by features and by pixels, among up to --bank images.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def draw(args: argparse.Namespace) -> None:
         seed=args.seed,
     )
     default = Path(args.checkpoint).with_suffix('.png')
-    if args.data:  # beside the picture of the validation's images
+    if args.data:  # must not replace the picture of the config's images
         default = default.with_stem(
             f'{default.stem}_{Path(args.data).absolute().name}'
         )

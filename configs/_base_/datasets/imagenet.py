@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The validation images, whole and without augmentation.
+# ImageNet's validation images, whole and without augmentation.
 imagenet = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
 # MMPreTrain's own loader, which its inferencers know how to replace.

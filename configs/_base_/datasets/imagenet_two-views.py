@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Views of the paper's appendix C.4, and the images of its k-NN.
+# The two views of the paper's appendix C.4, and the images for its k-NN.
 _base_ = ['./imagenet_eval.py']
 
 crop = dict(
@@ -30,7 +30,7 @@ view_pipeline1 = [crop, jitter, grey, dict(blur, prob=1.0), flip]
 view_pipeline2 = [crop, jitter, grey, dict(blur, prob=0.1), solarize, flip]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    # 224 / (3 / 4 * 0.2)**0.5: no crop gets smaller than its view.
+    # 224 / (3 / 4 * 0.2)**0.5: no crop becomes smaller than its view.
     dict(type='mmmoca.LoadImage', reduce_to=579),
     dict(
         type='MultiView',

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# ViT-S/16, as of moca_vit-s16_own-images.py, in the place of a ViT-B/16. (The
-# 's' of mmpretrain is another network, of 8 layers and 768 channels.)
+# ViT-S/16, as in moca_vit-s16_own-images.py, in place of a ViT-B/16. (The 's'
+# of mmpretrain is another network, with 8 layers and 768 channels.)
 s16_backbone = dict(
     arch='deit-s',
     init_cfg=dict(

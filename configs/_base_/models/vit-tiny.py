@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo's network, in the place of a ViT-B/16.
+# The demo's network, in place of a ViT-B/16.
 tiny_preprocessor = dict(mean=[127.5, 127.5, 127.5], std=[63.75, 63.75, 63.75])
 tiny_backbone = dict(
     arch=dict(

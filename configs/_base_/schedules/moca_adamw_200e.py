@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# On a CPU this wrapper takes bfloat16 or float32, without loss scaling.
+# On a CPU this wrapper uses bfloat16 or float32, without loss scaling.
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
     dtype='float16',
@@ -17,7 +17,7 @@ optim_wrapper = dict(
 )
 
 # The schedule follows max_epochs. The cosine would reach 0 after 1.25 times
-# the epochs, and the run ends before.
+# the epochs, but the run ends before that.
 param_scheduler = dict(
     type='mmmoca.WarmupCosineLR',
     warmup=30,

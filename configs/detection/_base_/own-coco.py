@@ -1,15 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Your own images with annotations in COCO's format:
 #   data_root/annotations/{train,val}.json   data_root/{train,val}/*.jpg
-# In a config that inherits one of those with this base:
+# Write in a config that inherits one with this base:
 #   data_root = '/path/to/images'
 #   classes = ('circle', 'cross')  # of the file's categories, in its order
 #   img_size, epochs, batch_size = 512, 50, 4
-# or all of them after --cfg-options.
-# img_size is the longer side at most and the shorter, or one number for both.
+# or give them after --cfg-options. img_size is two numbers, the limit of the
+# longer side and the shorter side, or one number for both.
 settings = 'own_boxes'
 
-# As COCO's recipe, for images of any size.
+# Like COCO's recipe, but for images of any size.
 own_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile', backend_args=None),
@@ -41,7 +41,7 @@ own_val = dict(
     own_set, ann_file='annotations/val.json', data_prefix=dict(img='val/')
 )
 own_annotations = 'data/own/annotations/val.json'
-# It follows the run, however long an epoch is.
+# The schedule spans the run, however long an epoch is.
 own_schedule = dict(
     type='mmmoca.WarmupCosineLR', warmup=0.05, convert_to_iter_based=True
 )

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# data_root has images/{training,validation} and annotations/ likewise.
+# The data set ADE20K. data_root contains images/{training,validation} and
+# annotations/{training,validation}.
 _base_ = ['./data_512x512.py']
 
 dataset = dict(type='ADE20KDataset', data_root='data/ade/ADEChallengeData2016')

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# data_root has leftImg8bit/{train,val} and gtFine/{train,val} with
-# *_gtFine_labelTrainIds.png, which csCreateTrainIdLabelImgs makes.
+# The data set Cityscapes. data_root contains leftImg8bit/{train,val} and
+# gtFine/{train,val} with *_gtFine_labelTrainIds.png, which
+# csCreateTrainIdLabelImgs makes.
 _base_ = ['./data_512x512.py']
 
 sides = (2048, 1024)  # width, height
@@ -13,7 +14,7 @@ test_pipeline[1].scale = sides  # Resize
 dataset = dict(type='CityscapesDataset', data_root='data/cityscapes/')
 train_dataloader = dict(
     dataset=dict(
-        ann_file='',  # a split: names without suffix, one a line
+        ann_file='',  # or a split: names without suffix, one a line
         data_prefix=dict(
             img_path='leftImg8bit/train', seg_map_path='gtFine/train'
         ),

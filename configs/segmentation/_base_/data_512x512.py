@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What data sets share: a child names theirs.
+# What the data sets for segmentation share. A child config names a data set.
 sides = (2048, 512)  # the longer side at most, the shorter side
 
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    dict(type='mmmoca.LoadImage'),  # skips one that cannot be read
+    dict(type='mmmoca.LoadImage'),  # skips unreadable images
     dict(type='LoadAnnotations'),
     dict(
         type='RandomResize',
@@ -20,7 +20,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', _scope_='mmseg', scale=sides, keep_ratio=True),
-    # After the resizing: the truth keeps its size.
+    # After the resizing, so that the true mask keeps its size.
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs', _scope_='mmseg'),
 ]

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # In-context segmentation (Hummingbird): the patches of a bank of training
-# images vote for the class of each patch of a test image. No training.
-# Figures move by 10 points with the size of the bank: say it beside them.
+# images vote for the class of each patch of a test image. Nothing is trained.
+# The mIoU changes by 10 points with the size of the bank: quote both.
 size = (512, 512)
 
 model = dict(
@@ -25,7 +25,7 @@ bank_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
-    # A crop of half to all of the image.
+    # The crop is from half of the image to all of it.
     dict(
         type='RandomResize',
         _scope_='mmseg',
@@ -43,7 +43,7 @@ bank_pipeline = [
 query_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', _scope_='mmseg', scale=size, keep_ratio=False),
-    # After the resizing: the truth keeps its size.
+    # After the resizing, so that the true mask keeps its size.
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs', _scope_='mmseg'),
 ]
@@ -55,8 +55,8 @@ test_cfg = dict(
         persistent_workers=True,
         sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
     ),
-    # Patches. For a ViT-B/16 they take 31 GB, in float32 and among all
-    # processes; 1024 * 10**2 take minutes on a CPU.
+    # Number of patches. For a ViT-B/16 so many take 31 GB in float32, which
+    # all processes share; 1024 * 10**2 patches take minutes on a CPU.
     bank_size=1024 * 10**4,
     bank_epochs=2,
     k=30,

@@ -26,7 +26,7 @@ param_scheduler = [
     dict(
         type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500
     ),
-    # It ends with the run.
+    # The schedule ends with the run.
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=1500),
 ]
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=40000, val_interval=5000)

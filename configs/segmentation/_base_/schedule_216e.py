@@ -1,13 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Segmenter's schedule for Cityscapes. The learning rate is to be tuned for
-# each backbone (tools/analysis_tools/lr_sweep.py).
+# Segmenter's schedule for Cityscapes. Tune the learning rate for each backbone
+# (tools/analysis_tools/lr_sweep.py).
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(
         type='SGD', lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.0
     ),
 )
-# It ends with the run: train_cfg.max_epochs moves it, too.
+# The schedule ends with the run: it follows train_cfg.max_epochs.
 param_scheduler = [
     dict(
         type='PolyLR',

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What segmentors of a ViT-B/16 share, for crops of 512.
-# All names have their scope: the config can then be inherited from anywhere.
+# What segmentors with a ViT-B/16 share, for crops of 512 pixels.
+# All types name their scope, so that the config can be inherited anywhere.
 model = dict(
     type='EncoderDecoder',
     _scope_='mmseg',
@@ -21,8 +21,9 @@ model = dict(
         out_type='featmap',  # patch tokens after the final norm
         init_cfg=dict(
             type='Pretrained',
-            # After mmmoca-teacher:// any file of docs/guides/checkpoints.md:
-            # a pretraining run, the authors' release, DINO, iBOT, MAE, ...
+            # Any file that docs/guides/checkpoints.md lists may follow
+            # mmmoca-teacher://: that of a pretraining run, the authors'
+            # release, DINO, iBOT, MAE, ...
             checkpoint='mmmoca-teacher://'
             'work_dirs/moca_vit-b16_200e/epoch_200.pth',
             prefix='backbone.',

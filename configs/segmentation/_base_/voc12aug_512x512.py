@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# data_root has JPEGImages, SegmentationClass, ImageSets/Segmentation and, of
-# the 10 582 images of trainaug, SegmentationClassAug with trainaug.txt.
+# The data set PASCAL VOC 2012. data_root contains JPEGImages,
+# SegmentationClass, ImageSets/Segmentation and, for the 10 582 images of
+# trainaug, SegmentationClassAug and ImageSets/Segmentation/trainaug.txt.
 _base_ = ['./data_512x512.py']
 
 dataset = dict(type='PascalVOCDataset', data_root='data/VOCdevkit/VOC2012')

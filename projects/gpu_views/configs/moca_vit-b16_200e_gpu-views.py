@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# For machines of few CPU cores per GPU: the same views, made on the GPU. The
-# workers only decode. Any other config takes the same lines below its own
-# `_base_`.
+# MOCA's recipe with views made on the GPU, for machines with few CPU cores per
+# GPU. The workers only decode. To do the same with another config, put these
+# lines below a `_base_` with its name.
 _base_ = '../../../configs/moca_vit-b16_200e.py'
 custom_imports = dict(
     imports=['projects.gpu_views.canvas', 'projects.gpu_views.preprocessor']

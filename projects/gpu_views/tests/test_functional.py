@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Each operation on a batch against the CPU's on one image."""
+"""Compare each operation on a batch with the CPU's on one image."""
 
 import itertools
 
@@ -19,7 +19,7 @@ BLENDS = cpu.adjust_brightness, cpu.adjust_contrast, cpu.adjust_saturation
 
 
 def differences(batched, expected):
-    """Of each image, in grey levels."""
+    """Return the differences of each image, in grey levels."""
     expected = torch.from_numpy(np.stack(expected)).movedim(3, 1).float()
     assert torch.equal(batched, batched.round())
     return (batched - expected).flatten(1)
@@ -69,7 +69,7 @@ def test_blur_is_that_of_the_cpu(sigmas):
     expected = [cpu.gaussian_blur(i, s) for i, s in zip(IMAGES, sigmas)]
     delta = differences(out, expected)
     assert delta.abs().max() <= 2
-    assert delta.abs().mean(dim=1).max() < 0.2  # many sums end in one half
+    assert delta.abs().mean(dim=1).max() < 0.2  # many sums are half-way
 
 
 @pytest.mark.parametrize('shape', [(375, 500), (120, 300)])

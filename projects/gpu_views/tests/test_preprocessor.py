@@ -17,7 +17,7 @@ from tests.helpers.runs import assert_same, demo_runner
 from tests.helpers.transfers import Transfers
 
 CONFIG = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
-# The whole image as it is: the box of the last resort is all of it.
+# Without attempts the box is the whole image, at its own size.
 WHOLE = dict(
     type='mmmoca.RandomResizedCrop',
     scale=(24, 32),
@@ -101,7 +101,7 @@ def test_two_copies_to_the_device_that_do_not_block():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_a_gpu_makes_the_views_of_the_cpu():
-    """In half precision and compiled."""
+    """The GPU's views are made in half precision and compiled."""
     inputs, prepare = batch_of(8)['inputs'], recipe(compile=True)
     for view, make in zip(prepare.views, prepare.makers):
         arguments = *inputs.values(), torch.rand(8, view.numbers)

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Grey images of 16 bits, such as X-rays: one channel all the way through.
-# tools/dataset_converters/band_statistics.py prints mean and std for yours.
+# Pretraining on grey images of 16 bits, such as X-rays, with one channel.
+# tools/dataset_converters/band_statistics.py prints the mean and std of your
+# images.
 _base_ = './moca_vit-b16_sentinel2.py'
 
 channels = 1

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Images of 13 bands, in one folder or any tree of folders; the options and
-# rules are those of the base; mean and std are in _base_/sentinel2.py.
+# Pretraining on images of 13 bands, in one folder or any tree of folders. The
+# settings and rules are those of moca_vit-b16_own-images; mean and std are in
+# _base_/sentinel2.py.
 _base_ = [
     '../../../configs/moca_vit-b16_own-images.py',
     './_base_/sentinel2.py',
@@ -22,7 +23,7 @@ load = dict(type='mmmoca.LoadBands', channels=channels)
 jitter = dict(
     type='RandomApply',
     transforms=[
-        # Another light on all bands, and sensors that differ a little.
+        # The light changes all bands alike; sensors differ a little by band.
         dict(
             type='mmmoca.BandJitter',
             brightness=0.4,
@@ -62,7 +63,7 @@ test_pipeline = [
 train_dataloader = dict(
     dataset=dict(extensions=extensions, pipeline=train_pipeline)
 )
-# For k-NN, and knn_root: images of the same kind in class folders.
+# For k-NN. knn_root has images of the same kind, in class folders.
 labelled = dict(dataset=dict(extensions=extensions, pipeline=test_pipeline))
 val_dataloader = labelled
 test_dataloader = labelled

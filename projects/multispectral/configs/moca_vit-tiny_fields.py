@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The drawn fields on two CPU cores, in minutes. Sizes, rates and momentum are
-# those of the demo, configs/demo/moca_vit-tiny_textures.py.
+# Pretraining on the drawn fields, in minutes on two CPU cores. Sizes, rates
+# and momentum are those of the demo, configs/demo/moca_vit-tiny_textures.py.
 _base_ = [
     './moca_vit-b16_sentinel2.py',
     '../../../configs/_base_/models/vit-tiny.py',

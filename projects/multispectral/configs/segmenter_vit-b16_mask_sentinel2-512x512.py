@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Masks of images of 13 bands: data_root/images/{train,val}/NAME.tif and
+# Segmentation of images of 13 bands: data_root/images/{train,val}/NAME.tif and
 # data_root/masks/{train,val}/NAME.png, with the index of the class of each
-# pixel. The bands, mean and std are those of the pretraining.
+# pixel. The bands, mean and std are those of pretraining.
 _base_ = [
     '../../../configs/segmentation/'
     'segmenter_moca-vit-b16_mask_own-masks-512x512.py',

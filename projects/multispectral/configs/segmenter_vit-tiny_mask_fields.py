@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The fields of projects/multispectral/make_fields.py, segmented by the
+# Segmentation of the fields of projects/multispectral/make_fields.py, with the
 # backbone of moca_vit-tiny_fields.py.
 _base_ = [
     './segmenter_vit-b16_mask_sentinel2-512x512.py',

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From images of any channels to a segmentor of them, by the commands."""
+"""Pretraining and segmentation of images with bands, by the commands."""
 
 import re
 from pathlib import Path
@@ -47,7 +47,7 @@ SETTINGS['reduce_zero_label'] = True
 @pytest.mark.parametrize('config', sorted(CONFIGS.glob('*.py')))
 @pytest.mark.slow
 def test_each_setting_is_one(config):
-    """But for those of views that bands do not have."""
+    """All settings work except those of views that bands do not have."""
     for name in settings_of(Config.fromfile(config)).keys() - ABSENT:
         read_run(config, [f'{name}={SETTINGS.get(name, 1)}'])
 
@@ -62,7 +62,7 @@ def test_size_of_bands():
 
 
 def pretrain(config, root, work_dir, *options):
-    """Train for three steps; what was printed."""
+    """Train for three steps; return what was printed."""
     line = CONFIGS / config, '--work-dir', work_dir, '--cfg-options'
     data = f'data_root={root}/train', 'train_dataloader.dataset.data_prefix='
     return run_tool('tools/train.py', *line, *PRETRAIN, *data, *options)
@@ -79,7 +79,7 @@ def fields(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def work_dir(fields):
-    """Where a network was pretrained on them."""
+    """The work dir of a network that was pretrained on the fields."""
     work_dir = fields.parent / 'pretrained'
     options = TWO_LAYERS, f'knn_root={fields}'
     log = pretrain('moca_vit-tiny_fields.py', fields, work_dir, *options)
@@ -123,7 +123,7 @@ def test_an_overview_without_labels(work_dir, tmp_path):
 
 
 def segment(fields, work_dir, checkpoint, *options, code=0):
-    """Train a segmentor for two steps and test it; what was printed."""
+    """Train a segmentor for two steps, test it; return what was printed."""
     return run_tool(
         'tools/train.py',
         CONFIGS / 'segmenter_vit-tiny_mask_fields.py',
@@ -155,7 +155,7 @@ def test_a_segmentor_goes_on_with_the_bands(
     assert 'mIoU' in log
     (loss,) = re.findall(r'\[1\]\[2/2\].* loss: ([\d.]+)', log)
     assert np.isfinite(float(loss))
-    # What is frozen is the teacher's still.
+    # The frozen weights are still those of the teacher.
     name = 'patch_embed.projection.weight'
     (file,) = tmp_path.glob('epoch_*.pth')
     trained = read_checkpoint(str(file))['state_dict'][f'backbone.{name}']
@@ -208,5 +208,5 @@ def test_configs_build(path):
     model = MODELS.build(cfg.model)
     channels = model.backbone.patch_embed.projection.in_channels
     assert channels == model.data_preprocessor.mean.numel() == cfg.channels
-    # What a run leaves in its work dir is a config, too.
+    # The config that a run writes to its work dir can be read again.
     Config.fromstring(cfg.pretty_text, '.py')

@@ -22,7 +22,7 @@ from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'
-# All that are more than another number of a row here.
+# All rows that differ from a row in this list by more than a number.
 TRAINED = [
     DEFAULT,
     'appendixA2_farthest-point',
@@ -76,7 +76,7 @@ def test_row_trains(root, name):
         {
             'work_dir': f'{root}/{name}',
             'experiment_name': name,
-            'train_dataloader.batch_size': 16,  # K_new of a row
+            'train_dataloader.batch_size': 16,  # K_new of one row
             'train_cfg.max_iters': 2,
             'train_cfg.val_interval': 2,
             'default_hooks.logger.interval': 1,
@@ -105,7 +105,7 @@ def test_row_trains(root, name):
 
 
 class Serial(contextlib.AbstractContextManager):
-    """A pool of no threads, for programs that run in this process."""
+    """A pool without threads, for programs that run in this process."""
 
     map = staticmethod(map)
 
@@ -113,7 +113,7 @@ class Serial(contextlib.AbstractContextManager):
         """Take the number of threads, as pools do."""
 
     def __exit__(self, *_):
-        """Have nothing to wait for."""
+        """Do nothing, since there are no threads to wait for."""
 
 
 def run_here(name, *arguments, log, threads):
@@ -129,7 +129,7 @@ def test_a_program_that_fails(tmp_path):
 
 @pytest.mark.slow
 def test_command(root, tmp_path, monkeypatch, capsys):
-    """A row, trained once; what it prints is what runs logged."""
+    """Each row is trained once; the table shows what the runs logged."""
     monkeypatch.setattr(run, 'ThreadPoolExecutor', Serial)
     monkeypatch.setattr(run, 'tool', run_here)
     (tmp_path / 'textures').symlink_to(root)
@@ -149,12 +149,12 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         values = f'{run.accuracy(work(name)):.1f}', paper
         return [f'`{name}`', ROWS[name][0], *values]
 
-    # Both are the same at this size.
+    # Both rows are the same at this size.
     *_, line = table(first, 'table3_img-only')
     assert re.split(r' *\| *', line.strip('| ')) == cells(first, '66.8')
     assert (work(first) / 'iter_8.pth').is_file()
     assert [*tmp_path.glob('*_seed_0')] == [work(first)]
-    # As if a second one had been trained, too: nothing is repeated.
+    # As if a second row had been trained as well: nothing is repeated.
     shutil.copytree(work(first), work(second))
     (log,) = work(second).glob('*/vis_data/scalars.json')
     log.write_text(json.dumps({run.ACCURACY: 12.34}))

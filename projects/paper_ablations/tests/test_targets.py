@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Losses and gradients of the other targets, computed anew."""
+"""Compare losses and gradients of other targets with plain computations."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def step():
 
 
 def assert_loss(head, step, expected):
-    """The head's L_LOC, its gradients, and bags that do not depend on it."""
+    """Check the head's L_LOC and its gradients, and the bags of codes."""
     decoded, masks, targets = step
     leaves = [*decoded, *head.predictor.parameters()]
     loss, bags, msd = head.loss_loc(decoded, masks, targets)
@@ -50,12 +50,14 @@ def assert_loss(head, step, expected):
 
 
 def mean_of_rounds(step, indices, error):
-    """Mean over rounds of an error's mean over images and tokens.
+    """Average an error over images and tokens, then over rounds.
 
     Args:
-        step: Of the fixture.
-        indices (str): 'decoded', or 'predicted', which are the last of them.
-        error: Takes a token, the index of its image and of its patch.
+        step: Value of the fixture.
+        indices (str): 'decoded' for all of the decoder's tokens, or
+            'predicted' for the last ones.
+        error: Function of a token, the index of its image and that of its
+            patch.
     """
     decoded, masks, _ = step
     rounds = []
@@ -100,7 +102,7 @@ def test_embeddings(step):
 
 
 def test_two_decoders(step):
-    """The sum of what each head would say alone, gradients included."""
+    """Loss and gradients are the sums of those of each head alone."""
     parts = [
         dict(type='mmmoca.AssignmentHead'),
         dict(type='mmmoca.PixelHead', patch_size=PATCH, lambda_img=0.0),
@@ -124,7 +126,7 @@ def test_two_decoders(step):
 
 @pytest.mark.parametrize('name', ['table8c_both-decoders', 'table3_pixels'])
 def test_decoders_read_their_own_layer(name, monkeypatch):
-    """The plain decoder reads the last layer, the condenser the tapped."""
+    """The plain decoder reads the last layer, the condenser the tap layer."""
     cfg = quick_start(name)
     init_default_scope(cfg.default_scope)
     torch.manual_seed(0)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Other new words, on one process and on several."""
+"""Other samplers of new words, on one process and on several."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ BATCH_SIZES = [5, 3]
 
 
 def codebook_with(sampler):
-    """Of 4 x 5 patches, six of them inner ones; 4 new words by default."""
+    """Build a codebook for 4 x 5 patches, six of them inner; K_new is 4."""
     word_sampler = dict(type=f'mmmoca.{sampler}')
     return OnlineCodebook(
         6, (4, 5), num_words=8, border=1, word_sampler=word_sampler
@@ -35,13 +35,13 @@ def test_average_token():
     similarity = candidates @ means.mT  # (2, 4, 9)
     found = similarity.argmax(dim=2)
     torch.testing.assert_close(similarity.amax(dim=2), torch.ones(2, 4))
-    # The same images of both views, each once.
+    # Both views give the same images, each once.
     assert found[0].tolist() == found[1].tolist()
     assert len(set(found[0].tolist())) == 4
 
 
 def brute_force(points, first, number):
-    """Of all that are left, the one farthest from its nearest found."""
+    """Keep adding the point that is farthest from its nearest found one."""
     found = [first]
     while len(found) < number:
         left = [i for i in range(len(points)) if i not in found]
@@ -61,7 +61,7 @@ def test_farthest_points(number):
 
 
 def pool_of(rank):
-    """Candidates of a process, of each micro-batch, (2, B, 6)."""
+    """Return a process's candidates, (2, B, 6) for each micro-batch."""
     generator = torch.Generator().manual_seed(rank)
     return [
         F.normalize(torch.randn(2, size, 6, generator=generator), dim=2)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The programs of the project import the modules beside them."""
+"""Let tests import the project's modules as its programs do."""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The command for GPUs, rehearsed without one."""
+"""Rehearse the command for GPUs without a GPU."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from tests.helpers.tools import run_tool
 
 @pytest.fixture
 def imported_once(monkeypatch):
-    """Parts that are programs of the repository run in this process.
+    """Run parts that are programs of the repository in this process.
 
-    Others, such as those of several processes, start as they do.
+    Other parts, such as those with several processes, start as usual.
     """
     start, threads = gpu.subprocess.run, torch.get_num_threads()
 
@@ -27,7 +27,7 @@ def imported_once(monkeypatch):
         words = command[command.index(sys.executable) + 1 :]
         if not words[0].endswith('.py'):
             return start(command, **options)
-        with monkeypatch.context() as patch:  # the program starts others
+        with monkeypatch.context() as patch:  # it may start others
             patch.setattr(gpu.subprocess, 'run', start)
             options['stdout'].write(run_tool(*words))
         return gpu.subprocess.CompletedProcess(command, 0)
@@ -37,7 +37,7 @@ def imported_once(monkeypatch):
 
     monkeypatch.setattr(gpu.subprocess, 'run', run)
     monkeypatch.setattr(measure, 'apart', call)
-    # Counted in test_step.py.
+    # test_step.py tests the count.
     monkeypatch.setattr(training_step, 'count_flops', lambda *_: 1e9)
     monkeypatch.chdir(gpu.ROOT)
     yield
@@ -53,7 +53,7 @@ def imported_once(monkeypatch):
     ],
 )
 def test_rehearsal(tmp_path, capsys, imported_once, names):
-    """Each program that the parts run, once, on a CPU."""
+    """Each program that the parts run runs once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()
@@ -94,7 +94,7 @@ def test_a_part_that_fails_or_has_no_time(tmp_path, monkeypatch, capsys):
 
 
 def test_parts_name_files_that_are_there():
-    """Those of all tests that are marked for GPUs, too."""
+    """The parts also name every test file with a test marked for GPUs."""
     for command in gpu.parts('cuda', False, Path()).values():
         for word in command.split():
             assert not word.endswith('.py') or (gpu.ROOT / word).is_file()

@@ -30,7 +30,7 @@ def test_memory_of_a_call():
 
 @pytest.mark.processes
 def test_memory_and_time_have_a_process_each(tmp_path, monkeypatch):
-    # The server of these has PyTorch already.
+    # A fork server has imported PyTorch already.
     monkeypatch.setattr(measure, 'get_context', lambda _: get_context(SERVER))
     calls = tmp_path / 'calls'
     build = partial(partial, os.system, f'echo $PPID >> {calls}')
@@ -38,6 +38,7 @@ def test_memory_and_time_have_a_process_each(tmp_path, monkeypatch):
     assert cost.seconds > 0
     assert cost.mebibytes == 0
     pids = calls.read_text().split()
-    # Once and for its memory; then one not counted, and two turns.
+    # First process: a call, and one that measures memory. Second process: a
+    # call that does not count, and two that do.
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [2, 3]
     assert str(os.getpid()) not in pids

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The step that ours is measured against computes the same."""
+"""The reference step computes the same as our step."""
 
 import copy
 from unittest import mock
@@ -79,7 +79,7 @@ def test_reference_step(tmp_path, attention):
 
 @pytest.mark.slow
 def test_operations_of_a_step():
-    """Each further image adds the same."""
+    """Each further image adds the same number of operations."""
     step = TrainingStep(None, 6, 'fp32', 'cpu', config=DEMO_CONFIG)
     with (
         sdpa_kernel(SDPBackend.MATH),
@@ -107,7 +107,7 @@ def test_steps_are_set_up_as_runs_are(root):
 
 
 def describe(wrapper):
-    """All that is set in an optimiser wrapper, the parameters left out."""
+    """Return the settings of an optimiser wrapper, and parameter shapes."""
     groups = [
         dict(group, params=[p.shape for p in group['params']])
         for group in wrapper.param_groups

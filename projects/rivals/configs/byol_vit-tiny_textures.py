@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# BYOL on the demo's encoder, images, views and schedule. By the best
-# of twelve trials its teacher's momentum is 0.8 to 0.95, and nothing is
+# BYOL with the demo's encoder, images, views and schedule. As in the best of
+# twelve trials, the teacher's momentum rises from 0.8 to 0.95 and no view is
 # solarised.
 _base_ = './mocov3_vit-tiny_textures.py'
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MAE at 64 pixels: projects/rivals/photographs.py.
+# MAE at 64 pixels on the images that projects/rivals/photographs.py cuts.
 _base_ = './mae_vit-tiny_textures.py'
 
 model = dict(backbone=dict(img_size=64), neck=dict(num_patches=64))

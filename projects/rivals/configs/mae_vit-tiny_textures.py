@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MAE on the demo's encoder, images and schedule. By the best of twelve
-# trials it masks 40 %, and its only view is cropped and flipped.
+# MAE with the demo's encoder, images and schedule. As in the best of twelve
+# trials, it masks 40 % of the patches, and its only view is cropped and
+# flipped.
 _base_ = './mocov3_vit-tiny_textures.py'
 
 model = dict(
@@ -23,7 +24,7 @@ model = dict(
         decoder_depth=1,
         decoder_num_heads=4,
     ),
-    # Normalised patches learn hardly anything here.
+    # With normalised patches as targets it learns hardly anything here.
     head=dict(
         type='MAEPretrainHead',
         norm_pix=False,

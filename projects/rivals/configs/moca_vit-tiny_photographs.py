@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo's recipe at 64 pixels, with colours that change as in
-# moca_vit-tiny_own-images: projects/rivals/photographs.py.
+# The demo's recipe at 64 pixels on the images that
+# projects/rivals/photographs.py cuts. Colours change as in
+# moca_vit-tiny_own-images.
 _base_ = './moca_vit-tiny_textures.py'
 
 model = dict(backbone=dict(img_size=64))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo's recipe. The steps of all methods take the same CPU seconds.
+# The demo's recipe. Each method has as many steps as take the same CPU time.
 _base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
 
 custom_imports = dict(imports=['projects.rivals.hooks'])

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MoCo-v3 at 64 pixels, with colours that change as in
-# moca_vit-tiny_own-images: projects/rivals/photographs.py.
+# MoCo-v3 at 64 pixels on the images that projects/rivals/photographs.py cuts.
+# Colours change as in moca_vit-tiny_own-images.
 _base_ = './mocov3_vit-tiny_textures.py'
 
 model = dict(backbone=dict(img_size=64))

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MoCo-v3 on the demo's encoder, images, views and schedule. By the
-# best of twelve trials its teacher's momentum is 0.8 to 0.98.
+# MoCo-v3 with the demo's encoder, images, views and schedule. As in the best
+# of twelve trials, the teacher's momentum rises from 0.8 to 0.98.
 _base_ = './moca_vit-tiny_textures.py'
 
 mlp = dict(
@@ -32,7 +32,7 @@ model = dict(
         temperature=0.2,
     ),
 )
-# Solarised as in its own recipe and BYOL's, which MOCA here is not.
+# The recipes of MoCo-v3 and BYOL solarise a view; MOCA's here does not.
 train_pipeline = _base_.train_pipeline
 train_pipeline[2].transforms[1].insert(
     3, dict(type='Solarize', thr=128, prob=0.2)

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Of the drawn fields, as reflectance times 10000. Replace both by what
-# tools/dataset_converters/band_statistics.py prints for your images.
+# Mean and std of the drawn fields, as reflectance times 10000. Replace both
+# with what tools/dataset_converters/band_statistics.py prints for your images.
 # fmt: off
 bands_mean = [
     1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0, 2586.99,
