@@ -159,7 +159,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
-    channels = 'of each channel, if the checkpoint does not say it (ImageNet)'
+    channels = 'a number for each channel, if none is recorded (ImageNet)'
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)
 
@@ -246,7 +246,7 @@ def run_program(
         _end(parser, status, f'error: {message}')
     except SystemExit as end:
         if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
-            _end(parser, end.code, 'stopped: --resume goes on from there')
+            _end(parser, end.code, 'stopped: continue with --resume')
         raise
 
 

@@ -35,7 +35,7 @@ def look(args: argparse.Namespace) -> None:
 
     show(found)
     if found.wrong:
-        raise ValueError(f'{len(found.wrong)} lines with a ! are to be mended')
+        raise ValueError(f'fix the {len(found.wrong)} lines marked !')
 
 
 def main() -> None:

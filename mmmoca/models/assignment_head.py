@@ -81,7 +81,7 @@ class AssignmentHead(BaseModule):
         if (lambda_img == 1) != (decoder_dims is None):
             raise ValueError(
                 'lambda_img=1 switches L_LOC off and needs neck=None, any '
-                f'other needs a neck; got lambda_img={lambda_img} and '
+                f'other value needs a neck; got lambda_img={lambda_img} and '
                 f'decoder width {decoder_dims}'
             )
         self.embed_dims = embed_dims

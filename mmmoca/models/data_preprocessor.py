@@ -63,7 +63,10 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         if mean is not None and len(mean) > 1:
             self.num_channels = len(mean)
         if to_rgb and self.num_channels != 3:
-            raise ValueError(f'write to_rgb=False for {len(mean)} channels')
+            raise ValueError(
+                f'to_rgb=True needs 3 channels, but mean has {len(mean)} '
+                'numbers: write to_rgb=False'
+            )
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Prepare a batch.

@@ -161,7 +161,7 @@ def _labels(data_samples: list[DataSample]) -> Tensor:
     labels = [sample.gt_label for sample in data_samples]
     if any(label.numel() != 1 for label in labels):
         raise ValueError(
-            'a linear probe learns one label an image, and the data set gives '
-            'some of them several or none'
+            'a linear probe needs exactly one label for each image, and some '
+            'images have several or none'
         )
     return torch.cat(labels)

@@ -84,7 +84,7 @@ def _records(path: Path) -> list[tuple[int, dict]]:
         records = map(json.loads, path.read_text('utf-8').splitlines())
         return [(record.pop('step'), record) for record in records]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f'{path} is no file of scalars') from error
+        raise ValueError(f'{path} does not contain scalars') from error
 
 
 def _without_baselines(

@@ -120,7 +120,7 @@ def build_parser() -> argparse.ArgumentParser:
     add('--data-root', type=image_folder, help=root)
     images = 'folder of images without labels: agreement of neighbours'
     add('--images', type=image_folder, help=images)
-    masks = 'folder with masks/train and masks/val, and images beside'
+    masks = 'folder with masks/train, masks/val and the images of each'
     add('--masks', type=image_folder, help=masks)
     default = f'by default {" ".join(DEFAULT)}; none if only --images is given'
     add('--protocols', nargs='+', choices=PROTOCOLS, help=default)
@@ -137,9 +137,9 @@ def build_parser() -> argparse.ArgumentParser:
     add('--sets', type=positive_integer, default=3, help=sets)
     heads = 'attention heads, where neither a file nor the config says it'
     add('--num-heads', type=positive_integer, help=heads)
-    probing = 'of linear probing'
+    probing = 'epochs of linear probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
-    add('--batch-size', type=positive_integer, default=256, help=probing)
+    add('--batch-size', type=positive_integer, default=256, help='its images')
     add('--num-workers', type=whole_number, help='processes that read')
     add('--seed', type=whole_number, default=0)
     return parser
@@ -159,7 +159,9 @@ def complete_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f'the names {args.names} repeat: write NAME=FILE')
     files = [e.path for e in args.checkpoints if e.path != UNTRAINED]
     if not files:
-        raise ValueError('untrained takes the ViT of a file: name one, too')
+        raise ValueError(
+            'untrained uses the ViT of the first file: name a file, too'
+        )
     args.first = files[0]
     if args.protocols is None:
         alone = args.images and not args.data_root
@@ -268,9 +270,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         if number := result.get('unreadable'):
             notes += f'- images left out that cannot be read: {number}\n'
     if any('agreement' in result for result in results):
-        notes += (
-            "- agreement of neighbours: in the paper's views, not a run's\n"
-        )
+        notes += "- agreement of neighbours: measured on the paper's views, not the run's\n"
     notes += ''.join(f'- {line}\n' for line in odd)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'

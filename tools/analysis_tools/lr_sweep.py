@@ -133,7 +133,7 @@ def _train(
     sys.stderr.write(run.stderr)
     status = run.returncode
     if stopped or status == os.EX_TEMPFAIL:
-        print('The sweep was stopped: the same command goes on.')
+        print('The sweep was stopped: run the same command to continue.')
         sys.exit(os.EX_TEMPFAIL)
     if status not in (0, os.EX_DATAERR):
         raise ValueError(f'the run in {folder} failed, see above')
@@ -192,7 +192,7 @@ def main() -> None:
     add('--splits', nargs='+', help=splits)
     add('--metric', default='mIoU', help='by default mIoU; higher is better')
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
-    add('--gpus', type=positive_integer, default=1, help='of each run')
+    add('--gpus', type=positive_integer, default=1, help='for each run')
     add('--train-args', default='', help='of tools/train.py: --train-args=...')
     form = 'KEY=VALUE'
     add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)

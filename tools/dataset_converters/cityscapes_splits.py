@@ -93,7 +93,9 @@ def main() -> None:
     for (size, seed), split in splits.items():
         path = folder / f'{size}_split{args.seeds.index(seed)}.txt'
         if path.exists() and path.read_text() != _text(split):
-            parser.error(f'{path} is of another seed: choose another --out')
+            parser.error(
+                f'{path} was drawn with another seed: choose another --out'
+            )
         write_text(path, _text(split))
         print(path)
     digits = hashlib.sha256(_text(ids).encode()).hexdigest()
