@@ -139,7 +139,12 @@ def build_parser() -> argparse.ArgumentParser:
     add('--num-heads', type=positive_integer, help=heads)
     probing = 'epochs of linear probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
-    add('--batch-size', type=positive_integer, default=256, help='its images')
+    add(
+        '--batch-size',
+        type=positive_integer,
+        default=256,
+        help='batch size of linear probing',
+    )
     add('--num-workers', type=whole_number, help='processes that read')
     add('--seed', type=whole_number, default=0)
     return parser
@@ -270,7 +275,8 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         if number := result.get('unreadable'):
             notes += f'- images left out that cannot be read: {number}\n'
     if any('agreement' in result for result in results):
-        notes += "- agreement of neighbours: measured on the paper's views, not the run's\n"
+        views = "on the paper's views, not the run's"
+        notes += f'- agreement of neighbours: measured {views}\n'
     notes += ''.join(f'- {line}\n' for line in odd)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'
