@@ -55,8 +55,9 @@ def check_requirements() -> None:
     if problems:
         raise ImportError(
             f'mmmoca needs {", ".join(problems)}. Install the maintained '
-            'forks by `pip install onedl-mmengine onedl-mmcv onedl-mmpretrain '
-            "torchvision` (in a checkout: `pip install -e '.[onedl]'`), or "
+            'forks with `pip install onedl-mmengine onedl-mmcv '
+            'onedl-mmpretrain torchvision` (in a checkout: `pip install -e '
+            "'.[onedl]'`), or "
             "OpenMMLab's own mmengine, mmcv and mmpretrain; not both in one "
             'environment, as their modules have the same names.'
         )
@@ -138,8 +139,8 @@ def check_compiled_ops() -> None:
     """
     if find_spec('mmdet') is None or find_spec('mmcv._ext') is None:
         raise MissingOpsError(
-            'detection needs mmdet (pip install onedl-mmdetection, or mmdet '
-            "beside OpenMMLab's own packages; and pycocotools) and the "
-            'compiled operators of mmcv (`make ops` in a checkout, else '
-            'tools/build_mmcv_ops.py)'
+            'detection needs pycocotools, mmdet (`pip install '
+            "onedl-mmdetection`, or mmdet if you use OpenMMLab's own "
+            'packages), and the compiled operators of mmcv (`make ops` for '
+            'the .venv of `make test`, else tools/build_mmcv_ops.py)'
         )

@@ -96,8 +96,8 @@ def locate(
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): 'teacher' or 'student'.
-        weights (str, optional): 'raw' or 'averaged'; None for those that
-            other programs load.
+        weights (str, optional): 'raw' or 'averaged'. None for those under the
+            file's usual key, which other programs load.
         recorded (object): The role that the file records for its only
             encoder, if it does.
         source (str): Name of the file in errors.
@@ -169,8 +169,8 @@ def choose_weights(
 
     Args:
         found (list[Place]): The encoders in the file.
-        weights (str, optional): 'raw' or 'averaged'; None for those that
-            other programs load.
+        weights (str, optional): 'raw' or 'averaged'. None for those under the
+            file's usual key, which other programs load.
         swapped (bool): Whether the file keeps the averaged weights under the
             usual key and the raw ones as ``ema_state_dict``, as MMEngine's
             EMAHook does.
@@ -244,7 +244,7 @@ def choose_encoder(
     if len(chosen) != 1:
         raise CheckpointError(
             f'{source} has {len(chosen)} encoders that could be the {which}, '
-            f'among {listed(found)}: choose with --which, or save it alone'
+            f'among {listed(found)}: choose with --which, or save one alone'
         )
     return chosen[0], role
 

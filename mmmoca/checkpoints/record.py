@@ -10,7 +10,9 @@ from torch import nn
 
 from mmmoca.config_parts import preprocessor_of, short_name
 
-MOST_PATCHES = 2**20  # of a recorded grid, which sizes rotary positions
+MOST_PATCHES = (
+    2**20
+)  # in a recorded grid; rotary positions are allocated for it
 # Encoders of these packages can be rebuilt from their weights. The names of
 # other classes are recorded as `computed_by`.
 _KNOWN = 'mmmoca', 'mmpretrain', 'mmengine', 'torch', 'builtins'

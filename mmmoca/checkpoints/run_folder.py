@@ -62,8 +62,8 @@ class FolderLock:
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
             # The workers of a data loader may outlive a killed run. They do
-            # not inherit a POSIX lock. They would inherit one of flock, which
-            # filelock uses before version 4; that needs Python 3.11.
+            # not inherit a POSIX lock. They would inherit a flock lock, which
+            # filelock uses before version 4. Version 4 needs Python 3.11.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -172,7 +172,8 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    # A run deletes this file with its next checkpoint, so it is the newest.
+    # A run deletes this file when it writes its next checkpoint. So if the
+    # file exists, it is the newest.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
@@ -193,16 +194,16 @@ def _problem(checkpoint: dict) -> str | None:
     """Return why a run cannot resume from a checkpoint, or None."""
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
-            return f'its {key} is no dict'
+            return f'its {key} is not a dict'
     if not isinstance(checkpoint.get('param_schedulers', []), list):
-        return 'its param_schedulers is no list'
+        return 'its param_schedulers is not a list'
     meta = checkpoint.get('meta', {})
     done = [meta.get(key, 0) for key in ('epoch', 'iter')]
     if not all(type(n) is int and 0 <= n < 2**63 for n in done):
-        return 'its meta has no numbers of epochs and iterations'
+        return 'its meta has no valid epoch or iteration number'
     state = checkpoint.get('state_dict', {})
     for name, value in state.items():
         if not isinstance(value, Tensor) and 'extra_state' not in str(name):
-            return f'{name} in it is no tensor'
+            return f'{name} in it is not a tensor'
     names = not_finite(state)
     return f'it has numbers that are not finite: {names[0]}' if names else None

@@ -23,8 +23,8 @@ BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 # What a count calls files in an archive that no option can include.
 REPLACED = 'replaced by a later file of the same name'
 TAKE = (
-    "to take them, write extensions='' (all files) or a list of extensions in "
-    'the data set, or give a list of files'
+    "to include them, set the data set's extensions to '' (all files) or to a "
+    'list, or give a list of files'
 )
 
 

@@ -48,7 +48,8 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
-        # A file's own values override settings of files, but not of options.
+        # Values that a file writes itself override settings of other files,
+        # but not settings given as options.
         kept = _kept(cfg, inherited, given, whole, files) if inherited else {}
         write_settings(cfg, inherited | given)
         write_options(
@@ -90,7 +91,7 @@ def _kept(
     whole: dict,
     files: list[ConfigFile],
 ) -> dict[str, Any]:
-    """Return the values of files that settings must not change.
+    """Return the values of config files that settings must not overwrite.
 
     A file's own values override the settings of files that it inherits. If
     such a value replaces a setting altogether (see ``REPLACED_BY``), the
@@ -132,7 +133,8 @@ def _last_files(
     """Return, for each variable, the last file that sets it."""
     found = {}
     for file in files:
-        # For a file without bases, it is not known which branches were run.
+        # For a file without bases, it is not known which branches (if, try,
+        # loops) were executed.
         run = {key.partition('.')[0] for key in written[file.name]}
         names = file.variables & run if file.bases else file.variables
         found |= dict.fromkeys(names, file)
@@ -166,9 +168,10 @@ def _check_roots(
     for name, roots in before.items():
         if len(roots) > 1 and len(after[name]) == 1:
             raise ValueError(
-                f'data_root is one folder, and the parts of the {name} data '
-                f'set have several, {listed(roots)}: write each as data_root '
-                'of its part, in a list of dicts, and leave the setting out'
+                'the setting data_root is a single folder, but the parts of '
+                f'the {name} data set have several ({listed(roots)}): leave '
+                'the setting out and give each part its own data_root, in a '
+                'list of dicts'
             )
 
 
@@ -183,7 +186,7 @@ def _check_key(
     if isinstance(value, dict | list):
         read = any(name in file.read for file in files)
         same = [k for k, v in entries(cfg) if '.' in k and v == value]
-        if name in RUN_KEYS:  # the model has its own one
+        if name in RUN_KEYS:  # the model has its own
             same = [f'model.{name}']
         elif not (read and same and value):
             return  # for the user's own code

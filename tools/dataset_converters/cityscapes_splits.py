@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Write the low-shot splits of Cityscapes.
 
-The paper trains with these splits of French et al. (arXiv:1906.01916). Each is
-the first n ids of a seeded permutation of all sorted training ids.
+These are the public splits of French et al. (arXiv:1906.01916). The paper does
+not say which splits it uses. Each split is the first n ids of a seeded
+permutation of all sorted training ids.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def main() -> None:
     add = parser.add_argument
     add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
     add('--sizes', type=int, nargs='+', default=SIZES)
-    seeds = 'one for each split; the public ones go on with 45678 and 56789'
+    seeds = 'one for each split; the public list continues: 45678 56789'
     add('--seeds', type=int, nargs='+', default=SEEDS, help=seeds)
     add('--out', type=Path, help='folder (by default DATA_ROOT/splits)')
     args = parser.parse_args()
@@ -93,16 +94,14 @@ def main() -> None:
     for (size, seed), split in splits.items():
         path = folder / f'{size}_split{args.seeds.index(seed)}.txt'
         if path.exists() and path.read_text() != _text(split):
-            parser.error(
-                f'{path} was drawn with another seed: choose another --out'
-            )
+            parser.error(f'{path} holds another split: choose another --out')
         write_text(path, _text(split))
         print(path)
     digits = hashlib.sha256(_text(ids).encode()).hexdigest()
     if not digits.startswith(CHECKSUM):
         print(
-            f'NOT the splits of the paper: they are drawn from the {NUM_IDS} '
-            f'images of Cityscapes, and these {len(ids)} are others'
+            f'NOT the public splits: they are drawn from the {NUM_IDS} images '
+            f'of Cityscapes, but this folder has {len(ids)} with other names'
         )
 
 

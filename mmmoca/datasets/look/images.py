@@ -34,7 +34,7 @@ MOST_LABELS = 200_000  # these are counted within a second
 _UNCLEAR = 'turned by EXIF, with annotated boxes'
 # How images that stand out are loaded, by the phrase for them.
 _HINTS = {
-    'with transparency': 'what lies under it is used',
+    'with transparency': 'the stored colours are used',
     'with EXIF that cannot be read': 'they are taken as they are stored',
     'of several pages or frames': 'the first is used',
     _UNCLEAR: 'their boxes must be those of the turned image',

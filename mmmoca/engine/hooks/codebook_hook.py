@@ -64,8 +64,8 @@ class CodebookHook(Hook):
         if left > 0:
             runner.logger.warning(
                 f'{left} of the {words} words of model.codebook are never '
-                'replaced in this run and stay random: lower num_words or '
-                'raise num_new_words'
+                'replaced in this run. Unless --init has loaded them, they '
+                'stay random: lower num_words or raise num_new_words'
             )
         loader = runner.train_dataloader
         batch = loader.batch_sampler.batch_size * get_world_size()

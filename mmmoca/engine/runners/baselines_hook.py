@@ -155,5 +155,5 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
             'run has learned (docs/method/health.md)'
         )
     if last < baselines.get('raw_pixels', last):
-        return 'the run has learned, but raw pixels agree more'
+        return 'the run has learned, but raw pixels do better'
     return 'the run has learned'

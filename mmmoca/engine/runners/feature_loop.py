@@ -31,7 +31,7 @@ LOG_INTERVAL = 50  # batches
 
 
 class FeatureLoop(TestLoop):
-    """Extracts features of labelled and other images, and predicts by them.
+    """Predicts from the features of labelled and of other images.
 
     Each subclass is one protocol. It builds :attr:`labelled` and implements
     :meth:`predict`.
@@ -86,7 +86,7 @@ class FeatureLoop(TestLoop):
         self.data_root = data_root
 
     def measures_only(self, kind: type[ImageMetric]) -> bool:
-        """Return whether all metrics are of a class, with its own prefix."""
+        """Return whether all metrics are of ``kind``, with its prefix."""
         return all(
             isinstance(metric, kind) and metric.prefix == kind.default_prefix
             for metric in self.evaluator.metrics

@@ -96,9 +96,12 @@ class KNNValLoop(FeatureLoop):
         if self.measures_only(KNNAccuracy):
             self.metric_names = names
         last, k, t = self.settings[-1]
-        title = f'k-NN top-1 (k = {k}, T = {t:g})'
+        number = len(self.dataloader.dataset)
+        title = f'k-NN top-1 ({number} images, k = {k}, T = {t:g})'
+        # Two standard errors of an accuracy of 50 %, in points.
+        margin = max(2.0, round(100 / number**0.5, 1))
         self.judgements = [
-            Judgement(f'knn/top1_{last}', f'knn/{{}}_{last}', title)
+            Judgement(f'knn/top1_{last}', f'knn/{{}}_{last}', title, margin)
         ]
         self.agreement = None
         if agreement is not None and self.stage == 'val':

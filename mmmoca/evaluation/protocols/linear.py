@@ -43,7 +43,8 @@ def linear_predictions(
 
     Returns:
         list[dict]: What :meth:`~mmmoca.models.LinearProbe.predict` gives for
-        each image of ``val``: ``label_places``, (H,), ``base_lrs`` and
+        each image of ``val``: ``label_places``, (H,), the rank of the true
+        class by each of H classifiers (0 is correct), ``base_lrs`` and
         ``num_classes``.
     """
     device = get_device()
