@@ -50,7 +50,7 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
     """
     arguments = streets, '--sizes', 2, '--out', tmp_path
     run_splits(splits, monkeypatch, *arguments)
-    assert 'NOT the splits of the paper' in capsys.readouterr().out
+    assert 'NOT the public splits' in capsys.readouterr().out
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {f'2_split{i}.txt' for i in range(3)}
     ids = sorted(
