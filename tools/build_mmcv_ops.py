@@ -31,7 +31,7 @@ def installed_mmcv() -> tuple[str, str]:
             return name, metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    sys.exit('mmcv is not installed, or mmcv-lite: pip install onedl-mmcv')
+    sys.exit('there is no mmcv, or only mmcv-lite: pip install onedl-mmcv')
 
 
 def with_cuda() -> bool:
@@ -74,9 +74,9 @@ def check_compiler() -> None:
     compiler = os.environ.get('CXX', 'c++')
     if shutil.which(compiler) is None or not header.is_file():
         sys.exit(
-            f'the operators of mmcv are built by a C++ compiler ({compiler}) '
-            f'with {header}. Install both (Debian: apt install g++ '
-            'python3-dev), or do without detection: make test OPS=0'
+            f"mmcv's operators need a C++ compiler ({compiler}) and {header}, "
+            'and one of them is missing. Install both (Debian: apt install '
+            'g++ python3-dev), or do without detection: make test OPS=0'
         )
 
 
@@ -93,7 +93,7 @@ def build(requirement: str, folder: Path) -> None:
     """
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
-        sys.exit("mmcv is built by setuptools<82: pip install 'setuptools<82'")
+        sys.exit("mmcv needs an older version: pip install 'setuptools<82'")
     print(
         f'Building {requirement} with its operators: 2 to 5 minutes without '
         'a GPU, once for this machine ...',
@@ -190,8 +190,8 @@ def install_ops(version: str | None = None) -> None:
     print(f'{name} {version} has its operators for the {device.upper()}.')
     if torch.cuda.is_available() and device == 'cpu':
         print(
-            'For the GPU, install the CUDA toolkit (nvcc) of PyTorch '
-            f'({torch.version.cuda}) and repeat.'
+            f'For the GPU, install CUDA toolkit {torch.version.cuda} (nvcc), '
+            'the version that PyTorch was built with, and repeat.'
         )
 
 

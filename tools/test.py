@@ -60,9 +60,9 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
 
     Args:
         cfg (Config): Config of the test, changed in place.
-        folder (str): Folder for the pictures. mmseg, and mmdet after
-            :func:`number_pictures` has changed it, write them to
-            ``vis_data/vis_image`` in this folder.
+        folder (str): Folder for the pictures. mmseg writes them to
+            ``vis_data/vis_image`` in it; so does mmdet if names of images
+            repeat (see :func:`number_pictures`).
 
     Raises:
         ValueError: If the test predicts neither masks nor boxes.

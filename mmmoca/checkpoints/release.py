@@ -71,7 +71,7 @@ def convert_release_name(name: str) -> str | None:
         if name.startswith(theirs):
             return ours + TIMM.to_mmpretrain(name.removeprefix(theirs))
     raise CheckpointError(
-        f'{name!r} is of a variant of MOCA that is not built here'
+        f'{name!r} belongs to a variant of MOCA that is not supported'
     )
 
 
@@ -120,8 +120,8 @@ def convert_release(
     state = _released_state(checkpoint)
     if state is None:
         raise CheckpointError(
-            f"{source} is not the authors' full model, which has names after "
-            'encoder_teacher. and encoder.: convert a backbone alone by '
+            f"{source} is not the authors' full model, whose names begin with "
+            "'encoder_teacher.' and 'encoder.': convert a backbone with "
             'tools/model_converters/convert.py'
         )
     names = {name: convert_release_name(name) for name in state}

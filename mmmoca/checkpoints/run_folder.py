@@ -18,7 +18,7 @@ from mmmoca.messages import printable
 
 from .read import read_checkpoint
 
-# The checkpoint of a run that is asked to stop between two regular ones.
+# A run that is asked to stop between two regular checkpoints writes this.
 INTERRUPTED = 'interrupted.pth'
 
 
@@ -63,7 +63,7 @@ class FolderLock:
         try:
             # The workers of a data loader may outlive a killed run. They do
             # not inherit a POSIX lock. They would inherit a flock lock, which
-            # filelock uses before version 4. Version 4 needs Python 3.11.
+            # the package filelock uses before version 4, so it is not used.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):

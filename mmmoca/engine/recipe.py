@@ -86,8 +86,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
         filled = math.floor(math.log2(run.batch * warmup))
         words = 2 ** max(6, min(12, max(10, power), filled))
     # The paper has 4 new words. A short run needs more, so that the warm-up
-    # replaces all words of the initial noise. Each new word is from another
-    # image of the step, and K_new divides K.
+    # replaces all words of the initial noise. The new words are from different
+    # images of the step, and K_new divides K.
     wanted = max(4, words / warmup)
     most = run.batch - run.missing
     fitting = [n for n in range(1, most + 1) if words % n == 0]
@@ -186,7 +186,8 @@ def scale_lr(cfg: Config) -> dict[str, float]:
         return {}
     if 'base_batch_size' not in scaling:
         raise ValueError(
-            'write auto_scale_lr.base_batch_size, the images that lr is for'
+            'set auto_scale_lr.base_batch_size to the images per step for '
+            'which the learning rate was chosen'
         )
     rule = scaling.get('rule', 'linear')
     if rule not in SCALINGS:

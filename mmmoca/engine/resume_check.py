@@ -20,7 +20,8 @@ from .steps import unwrap_model
 
 # What to do instead of a resume.
 ADVICE = 'start from its weights by load_from=FILE with resume=False'
-# Keys of a loader that change how fast it is, but not the images it gives.
+# Keys of a loader that are not compared here: they only change its speed, or,
+# like batch_size, another check compares them.
 _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
@@ -191,13 +192,14 @@ def check_pairs(runner: Runner, meta: dict) -> None:
     schedules = meta.get('schedules', parts['schedules'])
     if schedules != parts['schedules']:
         raise ValueError(
-            f'the run to resume had the schedules {schedules}, this one has '
-            f'{parts["schedules"]}: write those, in their order, or {ADVICE}'
+            f'the run to resume had the schedules {schedules}, but this '
+            f'config has {parts["schedules"]}: use the former, in that order, '
+            f'or {ADVICE}'
         )
     if meta.get('groups', parts.get('groups')) != parts.get('groups'):
         raise ValueError(
             'the run to resume had other parameters in the groups of its '
-            'optimiser, so states would go to the wrong parameters: write its '
+            'optimiser, so states would go to the wrong parameters: use its '
             f'optim_wrapper.paramwise_cfg, or {ADVICE}'
         )
 

@@ -99,8 +99,9 @@ def parse_entry(text: str) -> Entry:
         if known and feature in FEATURES + PRESETS:
             return Entry(label, path, feature)
     raise argparse.ArgumentTypeError(
-        f'there is no file {text}, written [NAME=]FILE[:FEATURE], with one of '
-        f'{", ".join(FEATURES + PRESETS)} for FEATURE'
+        f'{text}: there is no such file or no such feature: write '
+        '[NAME=]FILE[:FEATURE], where FEATURE is one of '
+        f'{", ".join(FEATURES + PRESETS)}'
     )
 
 
@@ -124,9 +125,9 @@ def build_parser() -> argparse.ArgumentParser:
     add('--masks', type=image_folder, help=masks)
     default = f'by default {" ".join(DEFAULT)}; none if only --images is given'
     add('--protocols', nargs='+', choices=PROTOCOLS, help=default)
-    bank = 'patches at most of the bank of incontext'
+    bank = 'maximum number of patches in the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
-    config = 'a k-NN config, to prepare images by (as each file records)'
+    config = 'a k-NN config to prepare images by (else as each file records)'
     add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
@@ -174,8 +175,9 @@ def complete_arguments(args: argparse.Namespace) -> None:
     dense = [p for p in args.protocols if p in DENSE]
     if args.data_root is None and len(dense) < len(args.protocols):
         raise ValueError(
-            'give --data-root, or --images, or only --protocols '
-            f'{" ".join(DENSE)}'
+            'knn, linear and lowshot need --data-root: give it, or leave out '
+            '--protocols and give --images, or give --masks and only '
+            f'--protocols {" ".join(DENSE)}'
         )
     if bool(dense) != bool(args.masks):
         raise ValueError(
@@ -266,7 +268,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
                 f'; low-shot {used["lowshot"]} before the final norm '
                 f'(lambda = {used["regularization"]:g})'
             )
-        method = used['method'] or 'of MOCA, as none is known'
+        method = used['method'] or 'moca, since the method is not known'
         notes += f'; preset {method}\n'
         if found := result.get('incontext'):
             notes += f'- in context: {found["bank_patches"]} patches\n'

@@ -33,8 +33,8 @@ class ReproducibilityHook(Hook):
     random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
     the same for the data. An epoch-based run continues within its epoch, and
     does not load again the images that it has seen. With another sampler, the
-    epoch starts again. It also does with another package's batch sampler that
-    is not inside a :class:`~mmmoca.datasets.ResumableBatchSampler`.
+    epoch starts again. The same happens with another package's batch sampler,
+    unless it is inside a :class:`~mmmoca.datasets.ResumableBatchSampler`.
 
     The number of ranks may change at resume if the global batch stays the
     same. The order of the images, their views and the schedules then continue
@@ -46,10 +46,10 @@ class ReproducibilityHook(Hook):
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At
-            resume, if the images, the global batch, or the number of
-            micro-batches in a step or of iterations in an epoch has changed,
-            since a run counts iterations; or if the kinds of schedules or the
-            parameters in the optimiser's groups have changed.
+            resume, if one of these has changed: the images, the global batch,
+            the micro-batches per step, the iterations per epoch (a checkpoint
+            records its position in iterations), the kinds of schedules, or
+            the parameters in the optimiser's groups.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ReproducibilityHook(Hook):
         if before != images and before.split()[0] == images.split()[0]:
             raise ValueError(
                 'the run to resume had other images, other labels or another '
-                'order of them: name its images by train_dataloader.dataset, '
+                'order of them: set train_dataloader.dataset to its images, '
                 'or start a new run from its weights (--init FILE, another '
                 '--work-dir)'
             )
@@ -85,9 +85,10 @@ class ReproducibilityHook(Hook):
         length = len(loop.dataloader)
         if not 0 <= meta['iter'] - meta['epoch'] * length <= length:
             raise ValueError(
-                f'iteration {meta["iter"]} is not in epoch {meta["epoch"]} of '
+                f'the checkpoint is at iteration {meta["iter"]} after '
+                f'{meta["epoch"]} epochs, which does not fit epochs of '
                 f'{length} iterations: resume with the loop and the '
-                'train_dataloader of the run'
+                'train_dataloader of its run'
             )
         if not _can_skip(loop):
             start = meta['epoch'] * length
@@ -104,8 +105,8 @@ class ReproducibilityHook(Hook):
         if left := unwritten_settings(runner.cfg):
             runner.logger.warning(
                 f'the run does not follow the settings {listed(left)}: read '
-                'the config by mmmoca.engine.config.read_run, or train it by '
-                'tools/train.py'
+                'the config with mmmoca.engine.config.read_run, or train '
+                'with tools/train.py'
             )
         if not is_training(runner):
             return
@@ -138,8 +139,8 @@ class ReproducibilityHook(Hook):
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)
-        # A resumed run has had the seed of its checkpoint since it was loaded.
-        # Other packages' samplers keep a seed that the config gives them.
+        # Loading a checkpoint has replaced runner.seed. A sampler of another
+        # package follows if it has the run's old seed, not one of the config.
         if own or getattr(sampler, 'seed', None) == self._seed:
             sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
