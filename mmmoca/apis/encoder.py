@@ -143,8 +143,8 @@ class Encoder(BaseModel):
             images (Any): A folder of images at any depth, a folder of shards,
                 or a Hugging Face data set, on disk or opened; a file, or its
                 bytes; a PIL image; an array, uint8, (H, W, 3) in RGB or (H,
-                W); or a list or an array of these. A tensor, (B, C, H, W),
-                must be normalised.
+                W); or a list of these, an array of paths, or an array of
+                images. A tensor, (B, C, H, W), must be normalised.
             batch_size (int): Images in a batch. Defaults to 64.
             features (Sequence[str]): The kinds to return: 'cls', 'avg' and
                 'patches' after the final norm, 'raw_cls' and 'raw_avg' before

@@ -20,13 +20,13 @@ from .headers import Header, Source, read_header
 TURNING = ('color', 'grayscale')  # turned as EXIF says
 COLOR_TYPES = (*TURNING, *(f'{kind}_ignore_orientation' for kind in TURNING))
 BACKENDS = ('cv2', 'pillow')
-# The header of a file that Pillow cannot read. OpenCV may read it, such as
-# AVIF if Pillow is old.
+# The header of a file that Pillow cannot read. OpenCV may still read the file,
+# for example an AVIF if Pillow is old.
 _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
 class DepthError(OSError, ValueError):
-    """An image has other bits or bands than its loader or set accepts."""
+    """Bit depth or bands of an image that its loader or set does not accept."""
 
 
 @TRANSFORMS.register_module()
@@ -57,7 +57,7 @@ class LoadImage(LoadImageFromFile):
             size as long as its shorter side keeps this many pixels. None
             always decodes the full size. ``n / (0.75 * a)**0.5`` loses
             nothing if views have n pixels a side, and crops have at least the
-            share ``a`` of the area and an aspect ratio of 3/4 or more: then no
+            share ``a`` of the area and an aspect ratio from 3/4 to 4/3: then no
             crop gets smaller than its view. With n = 224 and a = 0.2 this is
             579, which saves work if the shorter side has 1158 pixels or more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
@@ -280,7 +280,9 @@ class LoadImage(LoadImageFromFile):
             self._skip(path, error)
             return None
         if not header.whole:
-            text = f'{printable(path)} is cut short. The rest of it is used'
+            text = (
+                f'{printable(path)} is cut short. What can be decoded is used'
+            )
             self._say_once('cut short', path, text)
         shape = img.shape[:2]
         problem = size_problem(path, shape, results)

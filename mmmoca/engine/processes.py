@@ -74,7 +74,8 @@ def join_processes(cfg: Config) -> None:
     if (launcher, get_device()) != ('pytorch', 'cpu'):
         raise RuntimeError(
             f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
-            'processes by tools/dist_train.sh, elsewhere leave it out'
+            'processes with tools/dist_train.sh, on an Apple GPU leave '
+            '--launcher out'
         )
     # MMEngine's initialisation selects a GPU for any backend.
     distributed.init_process_group('gloo', timeout=collective_timeout(cfg))
@@ -84,8 +85,8 @@ def join_processes(cfg: Config) -> None:
 def on_main_process(function: Callable, *args) -> Any:
     """Call a function on the main process and share its outcome.
 
-    All processes must call this. An error is raised on all of them. Otherwise
-    the other processes would wait for the main process forever.
+    All processes must call this. An error is raised on all of them: if it were
+    raised on the main process alone, the others would wait forever.
 
     Args:
         function (Callable): The function, which may read files, for example.

@@ -99,11 +99,11 @@ class ConsoleRunner(Runner):
             self.register_hook(LookHook(**options))
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """Call the hooks; then write the config if they accept a training.
+        """Call the hooks; then write the config if they accept a training run.
 
         A test does not write its config to the work dir, which may contain
-        that of a training run. MMEngine writes the config of every run to the
-        folder of its log.
+        that of a training run. It is still saved, since MMEngine also writes
+        each config to the folder of the log.
 
         In a resumed epoch MMEngine counts batches from 0. Here ``batch_idx``
         is corrected, so that log lines follow the same iterations as in a run
