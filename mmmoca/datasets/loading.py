@@ -26,7 +26,7 @@ _UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
 class DepthError(OSError, ValueError):
-    """Bit depth or bands of an image that its loader or set does not accept."""
+    """A loader or data set does not accept an image's bit depth or bands."""
 
 
 @TRANSFORMS.register_module()
@@ -57,9 +57,10 @@ class LoadImage(LoadImageFromFile):
             size as long as its shorter side keeps this many pixels. None
             always decodes the full size. ``n / (0.75 * a)**0.5`` loses
             nothing if views have n pixels a side, and crops have at least the
-            share ``a`` of the area and an aspect ratio from 3/4 to 4/3: then no
-            crop gets smaller than its view. With n = 224 and a = 0.2 this is
-            579, which saves work if the shorter side has 1158 pixels or more.
+            share ``a`` of the area and an aspect ratio from 3/4 to 4/3: then
+            no crop gets smaller than its view. With n = 224 and a = 0.2 this
+            is 579, which saves work if the shorter side has 1158 pixels or
+            more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images that a
