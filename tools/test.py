@@ -74,10 +74,14 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
             '--show-dir draws the masks or boxes of a trained head, which '
             'this test does not have: leave it out'
         )
-    options = {}
+    hooks = cfg.default_hooks
+    options = hooks.get('visualization') or {}  # such as score_thr
+    if options.get('type', hook) != hook:
+        options = {}
+    options = dict(options, type=hook, draw=True)
     if cfg.default_scope == 'mmdet':
         options['test_out_dir'] = os.path.abspath(folder)
-    cfg.default_hooks.visualization = dict(type=hook, draw=True, **options)
+    hooks.visualization = options
     cfg.visualizer.save_dir = folder
 
 

@@ -135,9 +135,16 @@ def test_what_can_be_drawn(tool):
     draw = tool('test').draw_predictions
     masks = 'segmentation/segmenter_vit-tiny_mask_shapes.py'
     cfg = read_run(CONFIGS / masks)
-    draw(cfg, 'drawn')
-    hook = cfg.default_hooks.visualization
-    assert (hook.type, hook.draw) == ('SegVisualizationHook', True)
+    own = 'interval', 7
+    for kind, kept in (
+        ('SegVisualizationHook', True),
+        ('VisualizationHook', False),
+    ):
+        cfg.default_hooks.visualization = dict([('type', kind), own])
+        draw(cfg, 'drawn')
+        hook = cfg.default_hooks.visualization
+        assert (hook.type, hook.draw) == ('SegVisualizationHook', True)
+        assert (own in hook.items()) == kept
     assert cfg.visualizer.save_dir == 'drawn'
     features = 'segmentation/incontext_vit-b16_own-masks-512x512.py'
     for config in (features, CONFIG, 'moca/moca_vit-b16_own-images.py'):
