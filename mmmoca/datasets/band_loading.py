@@ -25,9 +25,10 @@ class LoadBands(LoadImage):
     first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or an
-    error names it. The same holds for a file whose values have another number
-    of bits than the first image of the set. A wrong number of channels always
-    raises an error.
+    error names it. The same holds if files of 1 bit, 8 bits and more bits are
+    mixed: the first image sets what the others must be. Files of 16 and more
+    bits, integer or float, count as one kind. A wrong number of channels
+    always raises an error.
 
     **Required Keys:** ``img_path``.
 

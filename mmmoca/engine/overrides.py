@@ -44,7 +44,8 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
         key: cfg.pop(key) for key in kinds if is_setting(cfg.get(key))
     }
     given, whole = _read(cfg, options, kinds, files)
-    # Written before the settings as well, as their effects may depend on keys.
+    # Full keys are written here and again below: what a setting writes may
+    # depend on them, and they override it.
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:

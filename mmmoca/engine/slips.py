@@ -91,7 +91,7 @@ def _size_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Say which changed variable of a file leaves its base's key as it was."""
+    """Name a variable of which a base's key still has the old value."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]

@@ -142,5 +142,5 @@ def mix_seed(*numbers: int) -> int:
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
-    """Count the optimiser steps in iterations, with an unfinished one."""
+    """Count the optimiser steps in iterations; an unfinished one counts."""
     return -(-iterations // micro_batches(runner.optim_wrapper))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Joins shards of samples from several ranks: padded, of uneven length."""
+"""Joins samples of several ranks, which may be uneven and may repeat."""
 
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
@@ -34,7 +34,7 @@ def owned_rows(ids: Tensor) -> tuple[Tensor, int]:
     """Choose the rows of this rank so that each sample belongs to one rank.
 
     A padded sampler hands some samples to two ranks, or twice to one rank.
-    The lowest rank keeps such a sample, in the first of its rows that have it.
+    The lowest of these ranks keeps the first of its rows with this sample.
     All ranks call this together.
 
     Args:
