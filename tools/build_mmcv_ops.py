@@ -93,7 +93,7 @@ def build(requirement: str, folder: Path) -> None:
     """
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
-        sys.exit("mmcv needs an older version: pip install 'setuptools<82'")
+        sys.exit("setuptools is too new: pip install 'setuptools<82'")
     print(
         f'Building {requirement} with its operators: 2 to 5 minutes without '
         'a GPU, once for this machine ...',

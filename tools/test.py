@@ -91,11 +91,13 @@ def number_pictures(runner: 'Runner') -> None:
     Args:
         runner (Runner): Runner of the test.
     """
-    dataset = runner.test_loop.dataloader.dataset
-    infos = map(dataset.get_data_info, range(len(dataset)))
-    names = [os.path.basename(info['img_path']) for info in infos]
     for hook in runner.hooks:
-        if len({*names}) < len(names) and hasattr(hook, 'test_out_dir'):
+        if not hasattr(hook, 'test_out_dir'):
+            continue
+        dataset = runner.test_loop.dataloader.dataset
+        infos = map(dataset.get_data_info, range(len(dataset)))
+        names = {os.path.basename(info['img_path']) for info in infos}
+        if len(names) < len(dataset):
             hook.test_out_dir = None
 
 

@@ -331,7 +331,7 @@ def _write_length(
     """Write the length of training, and the batch size of training or test."""
     loop = cfg.get('train_cfg')
     by_steps = 'max_iters' in (loop or {})
-    if epochs is not None and (by_steps or steps is not None):
+    if epochs is not None and by_steps:
         raise ValueError(
             f'epochs={epochs}: this loop counts steps, so write '
             'train_cfg.max_iters instead'
