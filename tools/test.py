@@ -72,7 +72,8 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
     if hook is None or loop != 'TestLoop':
         raise ValueError(
             '--show-dir draws the masks or boxes of a trained head, which '
-            'this test does not have: leave it out'
+            'this test does not have: leave it out (overview.py --data DIR '
+            'draws masks predicted in context)'
         )
     hooks = cfg.default_hooks
     options = hooks.get('visualization') or {}  # such as score_thr

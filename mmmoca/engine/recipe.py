@@ -15,8 +15,11 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
-from mmmoca.checkpoints import local_file, read_checkpoint
+from mmmoca.checkpoints import local_file
+from mmmoca.checkpoints.locate import tensors_of
+from mmmoca.checkpoints.release import read_converted
 from mmmoca.checkpoints.run_folder import newest_checkpoint
+from mmmoca.checkpoints.start import START_SCHEME
 from mmmoca.config_parts import short_name
 
 from .build_errors import explained
@@ -95,31 +98,21 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     return {LR: lr, MOMENTUM: momentum, WORDS: words, NEW_WORDS: new_words}
 
 
-def resumed_words(cfg: Config) -> int | None:
-    """Return the number of words in the run that a config resumes.
+def _loaded_words(cfg: Config) -> int | None:
+    """Return K of the codebook that a run loads, None if it loads none.
 
-    Without it, ``num_words='auto'`` could become another number, for example
-    if the config now has more epochs.
-
-    Args:
-        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. All
-            processes call this.
-
-    Returns:
-        int | None: The number; None if no run is resumed, or if the config
-        itself gives a number.
+    With another K, the run could not be resumed, and a start would lose its
+    codebook. All processes call this.
     """
-    if not cfg.get('resume') or place(cfg, WORDS)[1] != 'auto':
-        return None
     address = cfg.get('load_from')
-    if address is None:
+    if address is None and cfg.get('resume'):
         address = on_main_process(_newest, cfg.work_dir)
     if address is None:
         return None
-    with local_file(os.fspath(address)) as file:
-        state = read_checkpoint(file, lazy=True).get('state_dict') or {}
-    words = state.get('codebook.words')
-    return None if words is None else len(words)
+    with local_file(os.fspath(address).removeprefix(START_SCHEME)) as file:
+        groups = tensors_of(read_converted(file, lazy=True)).values()
+    name = 'codebook.words'
+    return next((len(group[name]) for group in groups if name in group), None)
 
 
 def _newest(folder: str) -> Path | None:
@@ -129,21 +122,22 @@ def _newest(folder: str) -> Path | None:
 
 
 def complete_recipe(
-    cfg: Config, images: int | None = None, words: int | None = None
+    cfg: Config, images: int | None = None
 ) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
-    Every process calls this before it builds the runner.
+    Every process calls this before it builds the runner. If the run resumes
+    or starts from a checkpoint with a codebook, K is that of the checkpoint.
 
     Args:
         cfg (Config): The config, changed in place.
         images (int, optional): See :func:`run_size`.
-        words (int, optional): See :func:`resumed_words`.
 
     Returns:
         dict[str, float]: The numbers written, by full key.
 
     Raises:
+        CheckpointError: If the checkpoint cannot be read.
         ValueError: If the images do not fill one step.
     """
     keys = LR, MOMENTUM, WORDS, NEW_WORDS
@@ -151,7 +145,9 @@ def complete_recipe(
     if 'auto' not in given.values():
         return {}
     run = run_size(cfg, images)
-    words = words if given[WORDS] == 'auto' else given[WORDS]
+    words = given[WORDS]
+    if words == 'auto':
+        words = _loaded_words(cfg)
     numbers = recipe_numbers(run, words)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}
     cfg.merge_from_dict(written)

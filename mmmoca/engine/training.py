@@ -17,12 +17,7 @@ from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .mmengine import hand_over
 from .processes import join_processes, on_main_process
-from .recipe import (
-    complete_recipe,
-    resumed_words,
-    scale_lr,
-    training_set,
-)
+from .recipe import complete_recipe, scale_lr, training_set
 from .runners.baselines_hook import BaselinesHook
 from .runners.console_runner import ConsoleRunner
 from .slips import likely_slips
@@ -45,8 +40,7 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     """
     join_processes(cfg)
     dataset = training_set(cfg)
-    numbers = complete_recipe(cfg, len(dataset), resumed_words(cfg))
-    numbers |= scale_lr(cfg)
+    numbers = complete_recipe(cfg, len(dataset)) | scale_lr(cfg)
     with ExitStack() as stack:
         # Lock before building the runner, which writes its log to the work
         # dir: the log of a run that starts in the same second has the same

@@ -6,6 +6,13 @@ overlap, that have content. One square in five is held out:
 ``OUT/{train,val}/<photograph>/<row>-<column>.png``. Photographs are shrunk
 first, so that a square shows more than a blur.
 
+docs/benchmarks/rivals.md uses 36 photographs of Debian's packages
+lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0),
+mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``) and
+plasma-workspace-wallpapers (5.27.5-2; GPL-2+): BytheWater, ColdRipple,
+ColorfulCups, EveningGlow, FallenLeaf, Grey, Kite, OneStandsOut, Path and
+Volna. It leaves out drawings in these packages.
+
 Example:
     python projects/rivals/photographs.py ~/wallpapers data/photographs
 """

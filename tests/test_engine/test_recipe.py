@@ -19,9 +19,9 @@ from mmmoca.engine.config import read_run
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.mmengine import built_loops, loaders_by_role
 from mmmoca.engine.recipe import (
+    WORDS,
     RunSize,
     recipe_numbers,
-    resumed_words,
     run_size,
     scale_lr,
     training_set,
@@ -139,11 +139,23 @@ def test_a_longer_run_keeps_its_words(root, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(copy.deepcopy(cfg))
     assert built.call_args.args[0].model.codebook.num_words == 512
-    numbers = complete_recipe(cfg, 58, resumed_words(cfg))
+    numbers = complete_recipe(cfg, 58)
     expected = recipe_numbers(RunSize(58, 8, 2800), 512)
     del expected[LR]  # which this config has
     assert numbers == expected
-    assert resumed_words(read_run(TINY_CONFIG, settings)) is None
+    fresh = read_run(TINY_CONFIG, settings, work_dir=str(tmp_path))
+    assert complete_recipe(fresh, 58)[WORDS] != 512
+
+
+def test_a_start_keeps_the_words_of_its_codebook(root, tmp_path):
+    cfg = read_run(TINY_CONFIG, dict(data_root=str(root), epochs=4))
+    state = {'codebook.words': torch.zeros(512, 4)}
+    torch.save(dict(state_dict=state), tmp_path / 'moca.pth')
+    cfg.load_from = f'mmmoca-start://{tmp_path}/moca.pth'
+    assert complete_recipe(copy.deepcopy(cfg), 58)[WORDS] == 512
+    torch.save(dict(state_dict={'a': torch.ones(1)}), tmp_path / 'other.pth')
+    cfg.load_from = f'mmmoca-start://{tmp_path}/other.pth'
+    assert complete_recipe(cfg, 58)[WORDS] == 64
 
 
 def test_tiny_follows_the_same_rules(root):
