@@ -99,10 +99,9 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
 
 
 def _loaded_words(cfg: Config) -> int | None:
-    """Return K of the codebook that a run loads, None if it loads none.
+    """Return K of the checkpoint that a run loads, None if it has no codebook.
 
-    With another K, the run could not be resumed, and a start would lose its
-    codebook. All processes call this.
+    All processes call this.
     """
     address = cfg.get('load_from')
     if address is None and cfg.get('resume'):
@@ -126,8 +125,8 @@ def complete_recipe(
 ) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
-    Every process calls this before it builds the runner. If the run resumes
-    or starts from a checkpoint with a codebook, K is that of the checkpoint.
+    Every process calls this before it builds the runner. K is that of the
+    checkpoint if the run resumes one, or starts from one with a larger K.
 
     Args:
         cfg (Config): The config, changed in place.
@@ -145,10 +144,15 @@ def complete_recipe(
     if 'auto' not in given.values():
         return {}
     run = run_size(cfg, images)
-    words = given[WORDS]
-    if words == 'auto':
-        words = _loaded_words(cfg)
-    numbers = recipe_numbers(run, words)
+    if given[WORDS] != 'auto':
+        numbers = recipe_numbers(run, given[WORDS])
+    else:
+        numbers = recipe_numbers(run)
+        loaded = _loaded_words(cfg)
+        # A run cannot be resumed with another K. A start with another K would
+        # begin a new codebook, which is better than one of too few words.
+        if loaded and (cfg.get('resume') or loaded > numbers[WORDS]):
+            numbers = recipe_numbers(run, loaded)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}
     cfg.merge_from_dict(written)
     if LR in written and cfg.get('auto_scale_lr'):
