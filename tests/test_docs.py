@@ -104,7 +104,7 @@ def test_backbone_of_the_guide():
     names = {}
     exec(snippets('docs/guides/checkpoints.md', 'python')[0], names)
     with torch.device('meta'):
-        vit = MODELS.build(names['backbone'])
+        vit = MODELS.build(names['model']['backbone'])
     assert vit.num_layers == 12
     (hook,) = names['custom_hooks']
     assert isinstance(HOOKS.build(hook), CheckpointFitHook)

@@ -38,8 +38,8 @@ def patch_maps(
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
-        images (Images): Image files, which their transforms bring to the
-            encoder's input size.
+        images (Images): Image files, with transforms that resize them to
+            the encoder's input size.
         cache (str | os.PathLike): Folder for the features. A later call with
             the same weights, images and transforms reads them from there.
         num_workers (int, optional): See :meth:`Encoder.embed`.
@@ -118,8 +118,9 @@ def images_with_masks(
         )
     if missing:
         raise FileNotFoundError(
-            f'{len(missing)} of {len(found)} images have no mask, a PNG of '
-            f'the same name below {root / "masks" / split}: {listed(missing)}'
+            f'{len(missing)} of {len(found)} images have no mask: each needs '
+            f'a PNG of the same name below {root / "masks" / split}: '
+            f'{listed(missing)}'
         )
     return found, masks
 
@@ -170,7 +171,8 @@ def evaluate_masks(
     if len(known) < 2 or not asked:
         raise ValueError(
             f'the training masks of {root} need at least two classes, and '
-            f'its validation masks one; {IGNORED} is ignored and no class'
+            f'its validation masks one; {IGNORED} is ignored, so it does not '
+            'count as a class'
         )
     train, val = (
         (patch_maps(encoder, images, cache, num_workers), masks)

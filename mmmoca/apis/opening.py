@@ -96,7 +96,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 
 def items_of(images: Any) -> Iterable[Any]:
-    """Return the items of a list or an array; anything else is one item."""
+    """Return the items of an iterable or an array of images, or one item."""
     one = str, os.PathLike, bytes, Image.Image, Mapping, IOBase, bytearray
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'

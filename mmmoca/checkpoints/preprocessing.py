@@ -38,8 +38,9 @@ class Preprocessing(NamedTuple):
             of the image file.
         img_size (tuple[int, int]): Height and width in pixels of the
             encoder's input.
-        source (str): Where mean and std come from: 'config' (recorded in the
-            checkpoint), 'given' (by the caller), or 'assumed' (ImageNet's).
+        source (str): Where mean and std come from: 'config' (a config, or
+            the record of one in the checkpoint), 'given' (by the caller), or
+            'assumed' (ImageNet's).
     """
 
     pipeline: tuple[dict, ...]

@@ -36,16 +36,17 @@ def read_run(
 ) -> Config:
     """Read the config of a run, write settings into it, check and complete it.
 
-    Mistakes in the config and missing files are reported before PyTorch is
-    loaded.
+    Most mistakes in the config, and missing files, are reported before
+    PyTorch is loaded.
 
     Args:
         file (str | os.PathLike): The config file. The modules of its
             ``custom_imports`` are also looked for in the folder of the file
             and in the folders above it.
-        options (dict | Sequence[str]): Settings of its template, and full
-            keys, which take precedence over settings; or the texts
-            ``KEY=VALUE`` of a command line.
+        options (dict | Sequence[str]): Settings, such as ``epochs``, that
+            :mod:`.templates` defines for this config, and full keys, which
+            take precedence over settings; or the texts ``KEY=VALUE`` of a
+            command line.
         stages (Sequence[str]): The stages to run, from 'train', 'val' and
             'test'. The folders of images that they read must exist. A
             training run without 'val', or with ``val_cfg=None``, has no
@@ -73,8 +74,8 @@ def read_run(
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
-        MissingOpsError: If a config of detection lacks mmdet or compiled
-            operators.
+        MissingOpsError: If a config is for detection, and mmdet or the
+            compiled operators are not installed.
         ImportError: If a module of ``custom_imports`` cannot be imported.
         SyntaxError: If a config is not valid Python.
         ValueError: If an option names a key that nothing reads, if the config
@@ -131,8 +132,8 @@ def _override(
 ) -> None:
     """Write the options into a config.
 
-    For a test, a validation without labels is first removed from the config:
-    settings for k-NN do not apply to it.
+    For a test, a validation without labels is first removed from the config,
+    because settings for k-NN do not fit such a validation.
     """
     kind = short_name(cfg.get('val_cfg') or {'type': ''})
     other = [*stages] == ['test'] and kind == _AGREEMENT
@@ -199,7 +200,8 @@ def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':
         raise ValueError(
-            'dtype=float32 is not mixed precision: leave out one of the two'
+            'mixed precision (amp) and optim_wrapper.dtype=float32 '
+            'contradict each other: leave out one of the two'
         )
     # All other optimiser wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':

@@ -110,7 +110,7 @@ def check_config(cfg: Config) -> None:
 
 def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
     """Yield the keys at the top level that are misspelt known keys."""
-    # A key of another type than the known one is a variable of its own.
+    # If its value has another type than the known key's, it is a variable.
     pairs = [
         (name, key)
         for key in settings.keys() - known
@@ -122,7 +122,7 @@ def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
 
 
 def _wrong_schedules(settings: dict) -> Iterator[str]:
-    """Yield what is wrong with the schedules of a loop by iterations."""
+    """Yield what is wrong with the schedules of a loop over iterations."""
     if 'IterBased' not in str(settings.get('train_cfg')):
         return
     for schedule in parts_of(settings.get('param_scheduler')):
@@ -160,7 +160,8 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
         if 'detector' not in model and to_2tuple(own) != to_2tuple(size):
             yield (
                 f'model.neck.patch_size={own}: must be {size}, the patch of '
-                'model.backbone, with strides that follow'
+                'model.backbone, with strides of a quarter, half, one and '
+                'two patches'
             )
         first = sum(part.get('start_level', 0) for part in necks)
         strides = [*neck.get('strides', PYRAMID_STRIDES)][first:]
@@ -279,7 +280,10 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
         elif key == 'classes' and isinstance(value, str):
             # The string may be the name of a file that lists the classes.
             if not os.path.isfile(value):
-                yield f'{inner}={value!r}: must be names: ({value!r},) is one'
+                yield (
+                    f'{inner}={value!r}: must be a list of names; write '
+                    f'({value!r},) for a single one'
+                )
         elif isinstance(value, (dict, list, tuple)):
             yield from _problems(value, f'{inner}.')
 

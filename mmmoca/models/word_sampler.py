@@ -62,8 +62,9 @@ class RandomTokenSampler:
     ) -> Tensor:
         """Pick words from different images of the global batch.
 
-        The shared generator chooses the view, and how many words each
-        micro-batch of each process contributes: its first candidates.
+        The shared generator chooses the view, and the number n of words that
+        each micro-batch of each process contributes. These words are the
+        first n candidates of the micro-batch.
 
         Args:
             candidates (Sequence[Tensor]): Candidates of this process, one

@@ -23,8 +23,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     Args:
         shard (FeatureShard): This rank's images. ``feats`` are those of both
             views side by side, (n, 2 * D), each of unit length.
-        k (int): Number of neighbours. With fewer than 10 * k images, a tenth
-            of the images is used instead, at least 1. Defaults to 10.
+        k (int): Number of neighbours. With fewer than 10 * k images, it is a
+            tenth of their number instead, but at least 1. Defaults to 10.
 
     Returns:
         list[dict]: ``sample_idx`` and ``agreement`` of this rank's share of
@@ -56,7 +56,7 @@ def nearest_of(number: int, k: int) -> int:
 
 
 def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
-    """Find the k other images with most similar views, (n, D) -> (n, k)."""
+    """Find the k other images of the nearest views, (n, D) -> (n, k)."""
     bank = ShardedBank(FeatureShard(ids, views, torch.zeros_like(ids)))
     found = [ids.new_empty(0, k)]
     for own, part in zip(ids.split(256), views.split(256)):

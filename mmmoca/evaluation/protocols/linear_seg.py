@@ -24,8 +24,8 @@ def linear_masks(
     """Segment images with batch norm and one linear layer on fixed features.
 
     As in DINOv3, training uses AdamW at a learning rate of 0.001 and a cosine
-    schedule. Unlike in DINOv3, all steps draw from the same images, without
-    new augmentations.
+    schedule. Unlike in DINOv3, the features of each image are computed once,
+    without augmentation.
 
     Args:
         train (tuple[Tensor, list[np.ndarray]]): See
