@@ -1,12 +1,35 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Escapes names from outside for messages, and defines a warning."""
+"""Escapes names from outside for messages, and warns."""
 
 import logging
+import sys
+import warnings
 from collections.abc import Iterable
+
+_LIBRARIES = ['mmmoca', 'mmengine', 'mmpretrain', 'mmseg', 'mmdet', 'torch']
 
 
 class DataWarning(UserWarning):
     """A warning about what stands out in data. A run logs it instead."""
+
+
+def warn(text: str, category: type[Warning] = DataWarning) -> None:
+    """Warn at the line that called this package, as Python shows it.
+
+    Args:
+        text (str): The warning.
+        category (type[Warning]): Its class. Defaults to
+            :class:`DataWarning`.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and _is_library(frame.f_globals['__name__']):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
+
+
+def _is_library(module: str) -> bool:
+    """Return whether a module lies between a user's line and a warning."""
+    return module.partition('.')[0] in _LIBRARIES
 
 
 def printable(text: object) -> str:

@@ -3,7 +3,12 @@
 
 import argparse
 
-from _arguments import add_cfg_options, import_stack, run_program
+from _arguments import (
+    add_cfg_options,
+    import_stack,
+    positive_integer,
+    run_program,
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -14,6 +19,8 @@ def make_parser() -> argparse.ArgumentParser:
         'config, whose masks and boxes are looked at, too'
     )
     parser.add_argument('data', nargs='+', metavar='DATA', help=data)
+    pixels = 'number of images to decode in each data set (200)'
+    parser.add_argument('--pixels', type=positive_integer, help=pixels)
     add_cfg_options(parser)
     return parser
 
@@ -30,7 +37,7 @@ def look(args: argparse.Namespace) -> None:
     import_stack()
     import mmmoca
 
-    found = mmmoca.look(args.data, args.cfg_options)
+    found = mmmoca.look(args.data, args.cfg_options, args.pixels)
     from rich import print as show
 
     show(found)

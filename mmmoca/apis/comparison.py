@@ -2,7 +2,6 @@
 """Evaluates frozen encoders: k-NN, linear, low-shot and agreement."""
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,7 +38,7 @@ from mmmoca.evaluation.protocols.lowshot import (
 )
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
-from mmmoca.messages import DataWarning
+from mmmoca.messages import warn
 from mmmoca.models import sincos_positions_2d
 from mmmoca.models.initialization import init_encoder
 from mmmoca.shipped import shipped
@@ -135,7 +134,7 @@ def evaluate(
         bank, queries = _pick(found, preset.knn, _unit)
         settings = knn_settings((10, 20), preset.temperature)
         if note := small_bank(settings, len(bank.ids)):
-            warnings.warn(note, DataWarning, stacklevel=2)
+            warn(note)
         knn = KNNAccuracy()
         for samples in knn_predictions(bank, queries, settings, len(classes)):
             knn.process(None, samples)

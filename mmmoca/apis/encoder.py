@@ -5,7 +5,6 @@ import copy
 import hashlib
 import logging
 import multiprocessing
-import warnings
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -21,7 +20,7 @@ from torch.utils.data import DataLoader
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.evaluation.presets import Preset
-from mmmoca.messages import DataWarning, listed
+from mmmoca.messages import listed, warn
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
@@ -254,11 +253,9 @@ class Encoder(BaseModel):
                 f'normalised: {advice}'
             )
         if low >= 0 and normalise.mean.min() > 0:
-            warnings.warn(
+            warn(
                 'no value of the tensor is below 0: if it is not normalised, '
-                f'{advice}',
-                DataWarning,
-                stacklevel=4,
+                f'{advice}'
             )
             return False
         return True

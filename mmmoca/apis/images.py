@@ -2,7 +2,6 @@
 """Reads images from files or memory, and prepares them for an encoder."""
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,7 @@ from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
 from mmmoca.datasets.seeding import SeededIndex
 from mmmoca.evaluation.memory import group_limits
-from mmmoca.messages import DataWarning, listed
+from mmmoca.messages import listed, warn
 
 
 def build_transform(config: dict) -> BaseTransform:
@@ -108,11 +107,9 @@ class Images(Dataset):
         """Warn if images that were read stand out: how many, and why."""
         if self.oddities:
             kinds = [f'{n} {kind}' for kind, n in self.oddities.most_common()]
-            warnings.warn(
+            warn(
                 f'{self.odd} of {len(self)} images are odd: {listed(kinds)} '
-                '(`mmmoca look DATA` names one of each kind)',
-                DataWarning,
-                stacklevel=3,
+                '(`mmmoca look DATA` names one of each kind)'
             )
 
     def path(self, index: int) -> str | None:

@@ -15,10 +15,13 @@ from mmmoca.datasets.file_extensions import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of, refuse_archive
 from mmmoca.datasets.image_set import ImageSet, judge_images
 from mmmoca.datasets.look import Look, look_at
+from mmmoca.datasets.look.images import PIXELS
 from mmmoca.engine.config import read_run
 from mmmoca.engine.console import without_idle_warnings
+from mmmoca.engine.hooks import LookHook
 from mmmoca.engine.segmentation_check import check_files, unread_sets
 from mmmoca.evaluation.loaders import with_data_root
+from mmmoca.messages import listed
 from mmmoca.registry import LOOPS
 from mmmoca.shipped import find_config
 
@@ -29,6 +32,7 @@ from .opening import items_of
 def look(
     data: str | os.PathLike | Iterable[str | os.PathLike],
     options: dict | Sequence[str] = (),
+    pixels: int | None = None,
 ) -> Look:
     """Report on images, classes, masks and boxes, and on what stands out.
 
@@ -39,6 +43,8 @@ def look(
             path or name of a config, whose data sets, masks and boxes are
             reported.
         options (dict | Sequence[str]): Settings of the config.
+        pixels (int, optional): Number of images to decode from each data set.
+            Defaults to ``look.pixels`` of the config, or else 200.
 
     Returns:
         Look: The report. A terminal and a notebook show it as tables. Its
@@ -49,31 +55,45 @@ def look(
         FileNotFoundError: If there is neither an image at this place nor a
             config of this name.
         ValueError: If a data set of a config cannot be built, or lacks files;
-            or if a list is empty or contains a config.
+            if a list is empty or contains a config; or if there are
+            ``options`` without a config.
     """
     with without_idle_warnings():  # the report says the same
         places = [os.path.expanduser(os.fspath(p)) for p in items_of(data)]
         if len(places) == 1:
-            return _look(places[0], options)
+            return _look(places[0], options, pixels)
         for place in places:
             if os.path.isfile(place) and not place.endswith('.tar'):
                 raise ValueError(f'{place} is a file: give a config alone')
         if not places:
             raise ValueError('the list of folders is empty')
+        _refuse(options)
         # MMEngine's ConcatDataset would require equal classes.
-        return look_at(dict(data=ConcatDataset(map(_images_at, places))))
+        images = ConcatDataset(map(_images_at, places))
+        return look_at(dict(data=images), pixels=pixels or PIXELS)
 
 
-def _look(place: str, options: dict | Sequence[str]) -> Look:
+def _look(
+    place: str, options: dict | Sequence[str], pixels: int | None
+) -> Look:
     if os.path.isdir(place) or place.endswith('.tar') or '{' in place:
-        return look_at(dict(data=_images_at(place)))
+        _refuse(options)
+        images = _images_at(place)
+        return look_at(dict(data=images), pixels=pixels or PIXELS)
     refuse_archive(place)
     cfg = read_run(find_config(place), options)
     record = images_record(cfg.to_dict(), channels=3, img_size=(1, 1))
     head = cfg.model.get('head') or {}
     classes = head.get('num_classes')
-    sets = _sets_of(cfg)
-    return look_at(sets, normalisation(record), num_classes=classes)
+    pixels = pixels or LookHook(**(cfg.get('look') or {})).pixels
+    return look_at(_sets_of(cfg), normalisation(record), pixels, classes)
+
+
+def _refuse(options: dict | Sequence[str]) -> None:
+    if options:
+        raise ValueError(
+            f'{listed(options)}: settings are for a config: give its name'
+        )
 
 
 def _images_at(place: str) -> ImageSet:

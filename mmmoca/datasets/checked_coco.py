@@ -3,7 +3,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 
 from mmmoca.files import outside
-from mmmoca.messages import DataWarning, listed, printable
+from mmmoca.messages import listed, printable, warn
 
 from .coco_entries import check_entries
 from .look.boxes import BoxFacts
@@ -98,7 +97,7 @@ class CheckedCocoDataset(CocoDataset):
                 'crowds (iscrowd=1), which no detector learns or is judged by'
             )
         for line in odd:
-            warnings.warn(line, DataWarning, stacklevel=2)
+            warn(line)
         self._check_images({info['img_path'] for info in data})
         return data
 

@@ -3,7 +3,6 @@
 
 import copy
 import pickle
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence, Sized
@@ -14,7 +13,7 @@ from mmengine.dataset import BaseDataset
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
-from mmmoca.messages import DataWarning, printable
+from mmmoca.messages import printable, warn
 
 from .file_extensions import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
@@ -117,7 +116,7 @@ class ImageSet(CustomDataset):
         if self.left_out:
             place = printable(self.img_prefix)
             text = f'{place}: {left_out_sentence(self.left_out)}'
-            warnings.warn(text, DataWarning, stacklevel=2)
+            warn(text)
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def get_subset(self, indices: Sequence[int] | int) -> 'ImageSet':

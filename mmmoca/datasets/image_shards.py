@@ -3,7 +3,6 @@
 
 import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
@@ -13,7 +12,7 @@ from pathlib import Path
 from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.files import read_lines
-from mmmoca.messages import listed, printable
+from mmmoca.messages import listed, printable, warn
 from mmmoca.registry import DATASETS
 from mmmoca.requirements import import_extra
 
@@ -97,11 +96,11 @@ class ImageShards(ImageSet):
                 url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
         if samples and self.image_suffix is None:
-            warnings.warn(
+            warn(
                 f'{samples} samples have several images, all of which are '
                 f'taken ({listed(sorted(suffixes))}): name one of these by '
                 'image_suffix of ImageShards',
-                stacklevel=2,
+                UserWarning,
             )
 
     def _shards(self) -> list[str]:

@@ -6,14 +6,13 @@ import json
 import os
 import posixpath
 import tarfile
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from mmmoca.files import check_regular, write_text
-from mmmoca.messages import printable
+from mmmoca.messages import printable, warn
 
 from .file_extensions import REPLACED, count_left_out
 
@@ -71,10 +70,10 @@ def read_index(
         try:
             write_text(file, json.dumps([_digest(text), text]))
         except OSError:
-            warnings.warn(
+            warn(
                 f'no index can be written in {printable(file.parent)}: each '
                 'start reads the headers of the tar files',
-                stacklevel=2,
+                UserWarning,
             )
     if left_out is not None:
         left_out.update(kept['left_out'])

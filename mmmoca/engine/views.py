@@ -3,7 +3,7 @@
 
 import copy
 
-from mmmoca.config_parts import member_configs
+from mmmoca.config_parts import member_configs, short_name
 
 # Keys of the training loader that the validation loader does not copy.
 _OF_TRAINING = (
@@ -34,7 +34,9 @@ def views_loader(training: dict, num_images: int | None = None) -> dict:
     images = [*member_configs(loader['dataset'])]
     seeded = dict(type='mmmoca.SeedTransforms')
     for part in images:
-        part['pipeline'] = [seeded, *part.get('pipeline', ())]
+        steps = part.get('pipeline', ())
+        others = [s for s in steps if short_name(s) != 'SeedTransforms']
+        part['pipeline'] = [seeded, *others]
     sampler = dict(type='mmmoca.SeededSampler', shuffle=False, seed=0)
     return loader | dict(
         sampler=sampler,

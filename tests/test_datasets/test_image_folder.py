@@ -167,8 +167,9 @@ def test_what_is_left_out_is_counted(classes):
     (classes / 'cat/device.jpg').symlink_to('/dev/zero')
     for name in ('e.jfif', 'f.jpe', 'g.AVIF', 'h.jp2'):
         shutil.copy(classes / 'cat/a.JPEG', classes / 'cat' / name)
-    with pytest.warns(DataWarning, match='2 of .psd'):
+    with pytest.warns(DataWarning, match='2 of .psd') as said:
         dataset = ImageFolder(str(classes), pipeline=LOAD)
+    assert said[0].filename == __file__
     assert len(dataset) == 10
     assert dataset.left_out == {
         'of .psd': 2,

@@ -142,6 +142,15 @@ def test_doors_without_a_run(photos):
         mmmoca.look(packed)
     (images,) = mmmoca.look(OWN_CONFIG, dict(data_root=photos)).sections
     assert images.columns[1:] == ['train']  # without labels no others exist
+    own = dict(data_root=photos)
+    one = mmmoca.look(OWN_CONFIG, own | {'look.pixels': 1})
+    assert str(one) == str(mmmoca.look(OWN_CONFIG, own, pixels=1))
+    for place, options in ((OWN_CONFIG, own), (photos, ())):
+        looks = [mmmoca.look(place, options, n) for n in (1, None)]
+        assert len({str(look) for look in looks}) == 2  # the mean differs
+    for place in (photos, [photos, photos]):
+        with pytest.raises(ValueError, match='look.pixels'):
+            mmmoca.look(place, {'look.pixels': 1})
 
 
 def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):

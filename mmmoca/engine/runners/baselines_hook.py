@@ -144,7 +144,7 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
             started from, which comes first, and of raw pixels.
         margin (float): A smaller difference tells nothing.
     """
-    gain = last - next(iter(baselines.values()))
+    gain = round(last - next(iter(baselines.values())), 1)  # as it is logged
     if gain <= -margin and 'untrained' in baselines:
         return 'less than untrained: train longer, or lower the rate'
     if gain <= -margin:
