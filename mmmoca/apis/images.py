@@ -62,8 +62,8 @@ class Images(Dataset):
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
         if isinstance(self.loader, LoadBands):
-            # Stops at the first image that can be used. It sets the number of
-            # bits that the loader expects in every worker.
+            # This stops at the first image that can be used, whose number of
+            # bits the loader then expects in every worker.
             any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
@@ -86,8 +86,7 @@ class Images(Dataset):
                 results = dict(img=img, img_shape=img.shape[:2])
                 background = getattr(self.loader, 'background', None)
                 results['oddities'] = header.oddities(background)
-            # Our loaders report oddities. An image that EXIF rotates is no
-            # problem here, because they rotate it.
+            # The loaders report what is odd. A rotation by EXIF is not.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)
             if self.seed is not None:
@@ -160,7 +159,8 @@ def collate(
     images, oddities = zip(*items)
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
-    # In a worker this allocates shared memory. If that fails, it fails here.
+    # In a worker this allocates shared memory, and raises an error if there
+    # is none left.
     return (default_collate(good) if good else None), errors, list(oddities)
 
 

@@ -69,9 +69,8 @@ def look(
             raise ValueError('the list of folders is empty')
         _refuse(options)
         # MMEngine's ConcatDataset would require equal classes.
-        sets: Any = map(_images_at, places)
-        joined = dict(data=ConcatDataset(sets))
-        return look_at(joined, pixels=pixels or PIXELS)
+        images: Sized = ConcatDataset([*map(_images_at, places)])
+        return look_at(dict(data=images), pixels=pixels or PIXELS)
 
 
 def _look(

@@ -29,7 +29,8 @@ from .normal_form import (
 from .record import record_of
 
 TEACHER_CLS = 'teacher.cls_token'  # only models for pretraining have it
-# Norms after the last layer: the encoder's, or that of a classifier instead.
+# Norms after the last layer: the encoder's (ln1), and the one (ln2) that a
+# classifier has in its place.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
 # mmpretrain's backbones resize these tensors while loading them.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -123,7 +124,7 @@ def check_fit(
     # Shapes do not show that one of the encoders has fewer layers.
     if options := _arch_options(vits, record):
         raise CheckpointError(
-            f'{source} has another ViT than the config: write {options}. '
+            f'the ViT of {source} is not that of the config: write {options}. '
             'If that ViT was trained on images of another size, change '
             'img_size and the crops'
         )
@@ -136,7 +137,7 @@ def check_fit(
         )
     if not shared:
         raise CheckpointError(
-            f'{report}: build the model as the one that was saved, or '
+            f'{report}: build the same model as the one that was saved, or '
             f'{_other_use(own)}'
         )
     for role, (name, vit, part) in zip(roles, vits):
@@ -177,7 +178,8 @@ def _other_use(own: Mapping[str, Tensor]) -> str:
         )
     return (
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
-        '(convert.py --in-channels N of the tools adapts it to other images)'
+        '(tools/model_converters/convert.py --in-channels N adapts it to '
+        'another number of channels)'
     )
 
 
@@ -218,9 +220,9 @@ def _arch_options(
                 sizes.insert(0, '_delete_=True')
                 whole = ' '.join(f'{key}.{size}' for size in sizes)
             text = (
-                f'{setting}, where the config has this setting; else {whole} '
-                '(and, if it has any, out_indices of the backbone and '
-                'in_channels of necks and heads)'
+                f'{setting} if the config has this setting; otherwise '
+                f'{whole}, with out_indices of the backbone and in_channels '
+                'of necks and heads that fit it'
             )
             if arch.get('num_heads') == 'N':
                 text += ', N being its heads, which the file does not record'
@@ -239,7 +241,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers or rotary positions that only file or model has."""
+    """Refuse registers or rotary positions that only one of the two has."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))
@@ -297,9 +299,9 @@ def _check_grid(
     option = f' --interpolation {mode}' if mode != 'bicubic' else ''
     known = ' x '.join(map(str, source)) if source else 'not square'
     raise CheckpointError(
-        f'the positions of {role} are of a patch grid that is {known}, and '
-        f'mmpretrain cannot resize it to {target[0]} x {target[1]}: write '
-        'tools/model_converters/convert.py ... --img-size '
+        f'the positions of {role} in the file are for a patch grid that is '
+        f'{known}, and mmpretrain cannot resize them to {target[0]} x '
+        f'{target[1]}: run tools/model_converters/convert.py ... --img-size '
         f'{height} {width}{option}'
     )
 
@@ -311,11 +313,11 @@ def _check_vit(
     role: str,
     training: bool,
 ) -> None:
-    """Refuse a ViT that would compute something else than the saved one.
+    """Refuse a ViT that would compute something other than the saved one.
 
-    Two examples: MAE's fine-tuned files have no final norm, so that of a
-    frozen ViT would stay untrained; and a ViT without LayerScale would drop
-    the factors in the file.
+    Two examples: MAE's fine-tuned files have no final norm, and that of a
+    frozen ViT would therefore stay untrained; a ViT without LayerScale would
+    drop the factors in the file.
     """
     _check_heads(vit, record.get('num_heads'), role)
     own = dict(vit.named_parameters())
@@ -328,9 +330,9 @@ def _check_vit(
     ]
     if untrained:
         raise CheckpointError(
-            f'the checkpoint has no {listed(untrained)} of {role}, which '
-            'would be used as initialised: give a checkpoint that has it (for '
-            "a test, one of this model's own training), build the model "
+            f'the checkpoint lacks {listed(untrained)} of {role}, which would '
+            'stay untrained: give a checkpoint that has it (for a test, one '
+            "of this model's own training), build the model "
             'without it (final_norm=False, layer_scale_init_value=0, or an '
             'out_type without a norm of its own), or freeze fewer layers'
         )
@@ -340,7 +342,7 @@ def _check_vit(
         raise CheckpointError(
             f'the layers of {role} have no {listed(sorted(lost))}, which '
             'the checkpoint has: build the model with them, or read the file '
-            'by mmmoca-teacher://FILE, which folds LayerScale'
+            'as mmmoca-teacher://FILE, which folds LayerScale'
         )
 
 

@@ -104,7 +104,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     checkpoint = reader(path, lazy)
     if not isinstance(checkpoint, dict):
         raise CheckpointError(
-            f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
+            f'{path} contains a {type(checkpoint).__name__}, but a checkpoint '
             'is a dict: save model.state_dict() instead'
         )
     check_content(checkpoint, path)
@@ -112,7 +112,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _check_file(path: str) -> None:
-    """Refuse a path that is not a file, or is one of several of a model."""
+    """Refuse a path that is no file, or one of several files of a model."""
     if os.path.isdir(path):
         kinds = '.pth', '.pt', '.bin', '.safetensors'
         names = [name for name in os.listdir(path) if name.endswith(kinds)]
@@ -125,8 +125,8 @@ def _check_file(path: str) -> None:
         raise CheckpointError(f'there is no file {path}{hint}')
     if re.search(r'(\.index\.json|-\d{5}-of-\d{5}\.\w+)$', path):
         raise CheckpointError(
-            f'{path} belongs to a model in several files: load it by '
-            'transformers and save model.state_dict() in one'
+            f'{path} belongs to a model in several files: load it '
+            'with transformers and save model.state_dict() in one file'
         )
 
 
@@ -149,7 +149,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
     except UnpicklingError as error:
         kind = _REFUSED.search(str(error))
         if kind is None:
-            # PyTorch's own error hides the message of our stand-ins.
+            # PyTorch's own error hides that of `safe_unpickling`.
             raise _unreadable(path, error.__context__ or error) from error
         raise CheckpointError(
             f'{path} is refused: it pickles {kind[1]}, which can run any '
@@ -197,7 +197,7 @@ def _read_safetensors(path: str, lazy: bool) -> dict:
         try:
             meta['mmmoca'] = json.loads(meta['mmmoca'])
         except (ValueError, RecursionError) as error:
-            raise _unreadable(path, 'mmmoca in it is no JSON') from error
+            raise _unreadable(path, "its entry 'mmmoca' is no JSON") from error
     return dict(state_dict=state_dict, meta=meta)
 
 
@@ -224,7 +224,7 @@ def local_file(source: str) -> Iterator[str]:
             zoos that MMEngine knows, such as torchvision://resnet50.
 
     Yields:
-        str: Path of the file. What a URL names is kept in the folder of
+        str: Path of the file. Downloaded files are kept in the folder of
         torch.hub.
 
     Raises:

@@ -136,7 +136,7 @@ class HFRows(Sequence):
         from datasets import Image
 
         if not len(dataset):
-            raise ValueError('there are no images in an empty data set')
+            raise ValueError('the data set is empty')
         if dataset.format['type'] == 'custom':
             raise ValueError(
                 'images are read as they are stored, without the function of '

@@ -59,7 +59,8 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         if isinstance(extensions, str):
-            extensions = [extensions]  # else a set of its letters
+            # mmpretrain would make a set of its letters.
+            extensions = [extensions]
         self.left_out: Counter[str] = Counter()
         super().__init__(
             expanduser(data_root), *args, extensions=extensions, **kwargs
@@ -174,14 +175,15 @@ class _Infos(Sequence):
 
 
 def judge_images(dataset: Sized) -> None:
-    """Make a data set of any package check each image when it is decoded.
+    """Change a data set so that it checks each image when it decodes it.
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
     black; :class:`LoadImage` replaces it. Then images are tried until one can
-    be used. LoadBands expects the bits of that image in every worker.
+    be used, whose number of bits LoadBands then expects in every worker.
 
     Args:
-        dataset (Sized): The set, or a wrapper of sets, changed in place.
+        dataset (Sized): The set, of any package, or a wrapper of sets, changed
+            in place.
     """
     for part in members(dataset):
         part.pipeline.transforms[:] = map(judging, part.pipeline.transforms)

@@ -88,8 +88,8 @@ def _without_type(cfg: dict, error: Exception) -> str:
         and all(part.get(name) == v for name, v in value.items())
     ]
     return (
-        f'there is no type in {listed(keys) or part}: write it. If '
-        '`_delete_=True` has removed it, you may leave that out instead'
+        f'{listed(keys) or part} has no type: write one. If `_delete_=True` '
+        'has removed it, you may leave out `_delete_=True` instead'
     )
 
 
@@ -114,7 +114,7 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
             break
     known = [*dict.fromkeys(known)]
     return (
-        f'{place}: {owner} has no such argument, but '
+        f'{place}: {owner} has no such argument. It has '
         f'{listed(_near(name, known) or known, 30)}'
     )
 

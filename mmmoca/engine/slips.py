@@ -91,7 +91,7 @@ def _size_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Name a variable of which a base's key still has the old value."""
+    """Name a changed variable whose old value a key of a base still has."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]
@@ -104,8 +104,8 @@ def _lost_change(
         if keys and all(value != own[name] for _, value in held):
             key = re.sub(r'\.\d+\b.*', '', keys[0])
             return (
-                f'{file.name} changes {name}, but {key} keeps what its base '
-                'has: assign that key, too'
+                f'{file.name} changes {name}, but {key} keeps the inherited '
+                f'value: assign {key}, too'
             )
     return None
 
@@ -137,7 +137,7 @@ def unread_variables(cfg: Config) -> str | None:
         read |= {'tta_model', 'tta_pipeline'}
         unread = sorted(file.variables - read)
         if file is not files[-1]:
-            # Skip dicts and lists of a base, which only some files use.
+            # Not every file that inherits a base uses its dicts and lists.
             parts = (dict, list, tuple)
             unread = [n for n in unread if not isinstance(cfg.get(n), parts)]
         if len(file.inherited) > 1 and unread:

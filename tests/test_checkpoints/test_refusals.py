@@ -154,7 +154,7 @@ REFUSALS = [
     ('raw', lambda: find(dict(state_dict_ema=TIMM), weights='raw')),
     ('ln1.bias', lambda: fit(integer('ln1.bias'))),
     ('backbone.arch=deit-t', lambda: fit(wide())),
-    ('arch.num_heads=N (and', lambda: fit(shallow())),
+    ('arch.num_heads=N,', lambda: fit(shallow())),
     ('backbone.arch.num_layers=1', lambda: fit(shallower())),
     ('num_classes', lambda: fit(scores(3).state_dict(), scores(4))),
     (

@@ -109,7 +109,7 @@ def _check_classes(
         if found == 1:
             raise ValueError(
                 'a classifier learns nothing from images of one class: put '
-                'those of each into a folder, <data_root>/train/<class>'
+                'each class into its own folder, <data_root>/train/<class>'
             )
         for part in ('head', 'data_preprocessor'):
             number = getattr(getattr(model, part), 'num_classes', None)
