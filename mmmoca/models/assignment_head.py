@@ -124,7 +124,8 @@ class AssignmentHead(BaseModule):
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,
                 view 1 then view 2, (2B, D).
-            bags (Tensor): Bags of codes of both views, (2B, K).
+            bags (Tensor): Bags of codes of both views, each that of its own
+                view, (2B, K).
             targets (Targets): The teacher's assignments of both views.
 
         Returns:

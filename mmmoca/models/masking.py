@@ -52,7 +52,7 @@ def check_masks(
     fits = all(_fits(part, num_samples, num_patches) for part in parts)
     if not parts or not fits or not all(m.visible.shape[1] for m in masks):
         shown = [f'{part.dtype} {tuple(part.shape)}' for part in parts]
-        got = ', '.join(shown) or repr(masks)
+        got = ', '.join(shown) or type(masks).__name__
         raise ValueError(
             f'{name}.draw must return a list of Mask, one a round, whose '
             'visible and predicted are int64 indices from 0 to '

@@ -33,9 +33,20 @@ class RandomTokenSampler:
         Returns:
             Tensor: A vector for each view of each chosen image,
             (2, min(K_new, B), D). No image is chosen twice.
+
+        Raises:
+            ValueError: If :meth:`describe` gives another number of vectors.
         """
         images = torch.randperm(tokens.shape[1], device=tokens.device)
-        return self.describe(tokens[:, images[:num_words]], inner)
+        chosen = tokens[:, images[:num_words]]
+        words = self.describe(chosen, inner)
+        if words.shape[:2] != chosen.shape[:2]:
+            raise ValueError(
+                f'{type(self).__name__}.describe must give one vector for '
+                f'each view of {chosen.shape[1]} images, got '
+                f'{tuple(words.shape)}'
+            )
+        return words
 
     def describe(self, tokens: Tensor, inner: Tensor) -> Tensor:
         """Take one random inner token of each image.

@@ -96,6 +96,9 @@ def test_another_schedule_of_the_teacher(root):
     runner.train()
     momenta = scalars(runner, 'train/momentum').tolist()
     assert momenta == pytest.approx([step / 7 for step in range(1, 8)])
+    hook.momentum_at = lambda step, total_steps: 1 + step / total_steps
+    with pytest.raises(ValueError, match='momentum_at'):
+        hook.after_train_iter(runner)
 
 
 @pytest.mark.slow

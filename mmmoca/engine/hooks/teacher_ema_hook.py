@@ -61,6 +61,11 @@ class TeacherEMAHook(Hook):
             optimizer_steps(runner, runner.iter + 1),
             optimizer_steps(runner, runner.max_iters),
         )
+        if not 0 <= momentum <= 1:
+            raise ValueError(
+                f'{type(self).__name__}.momentum_at must return a number '
+                f'from 0 to 1, got {momentum}'
+            )
         model = unwrap_model(runner.model)
         update_teacher(
             model.teacher, model.backbone, momentum, skipped(runner)
@@ -71,7 +76,7 @@ class TeacherEMAHook(Hook):
         """Return the momentum after a step. Subclasses may override this.
 
         Args:
-            step (int): t, optimiser steps done.
+            step (int): t, optimiser steps done, from 1 to T.
             total_steps (int): T, optimiser steps of the run.
 
         Returns:
