@@ -12,8 +12,8 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-# Of the files beside the folders of configs, each inherits the config of its
-# name: mim looks for a bare name, and refuses to choose.
+# Configs beside the folders are left out: each inherits the config of the same
+# name in a folder, and mim refuses a name that occurs twice.
 MIM_CONTENTS = (
     'tools',
     'model-index.yml',

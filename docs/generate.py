@@ -79,11 +79,11 @@ def classes() -> Iterator[str]:
 
 
 def commands() -> Iterator[str]:
-    """What each program says of itself."""
+    """Yield what each program's --help prints."""
     programs = [ROOT / name for name in TOOLS]
     for folder in FOLDERS:
         programs += sorted((ROOT / 'tools' / folder).glob('[!_]*.py'))
-    # Of two places of a program the later one is today's.
+    # If a program is in two places, the later one in the list is used.
     for program in {path.name: path for path in programs}.values():
         shown = subprocess.run(
             [sys.executable, program, '--help'],

@@ -99,9 +99,9 @@ def _check_init(
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
         raise CheckpointError(
             f'no name in the file matches {role}: it has {listed(has)}; '
-            "write prefix='teacher.', prefix='backbone.' or prefix=None as "
-            "it has them, or checkpoint='mmmoca-teacher://FILE', "
-            "prefix='backbone.' if it has a ViT"
+            'write the prefix that its names have, such as '
+            "prefix='teacher.' (None for no prefix); or, if it has a ViT, "
+            "checkpoint='mmmoca-teacher://FILE' and prefix='backbone.'"
         )
     report = check_fit(module, part, checkpoint.get('meta'), role)
     if start == 'backbone.' and 'teacher.cls_token' in state:

@@ -36,7 +36,7 @@ class _History(HistoryBuffer):
 
 
 def _method_name(owner: object, name: str) -> str:
-    """Stand in for ``getattr``, by which files look up a history's methods."""
+    """Replace ``getattr``, with which files look up a history's methods."""
     if owner is not _History:
         raise UnpicklingError(
             f'A checkpoint may look up methods of HistoryBuffer only, but '

@@ -21,7 +21,7 @@ class LoadBands(LoadImage):
     from 2**24 on). Channels keep the order of the file: a colour PNG is RGB,
     so ``to_rgb`` of the data preprocessor must stay False. An image with a
     palette gives its colours if ``channels`` is 3 or 4, otherwise its indices.
-    A TIFF in which 0 is white is inverted. Of a TIFF with several series, the
+    A TIFF in which 0 is white is inverted. If a TIFF has several series, the
     first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or an

@@ -195,5 +195,5 @@ def visible_files(
                         folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are not regular files'] += 1
-        # Of two links to one folder, the alphabetically first is followed.
+        # If two links lead to one folder, the alphabetically first counts.
         places += sorted(folders, reverse=True)

@@ -118,8 +118,8 @@ class ImageShards(ImageSet):
             raise FileNotFoundError(
                 f'there is no local file {printable(missing[0])}: set '
                 'data_root, with data_prefix, to a folder of *.tar '
-                '(make_shards.py of the tools writes some), a file, or a '
-                'pattern such as train-{000..009}.tar'
+                '(tools/dataset_converters/make_shards.py writes some), a '
+                'file, or a pattern such as train-{000..009}.tar'
             )
         return shards
 

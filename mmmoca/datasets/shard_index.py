@@ -116,7 +116,7 @@ def _read_headers(
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
             if name.lower().endswith(extensions) or _is_label(name):
-                # Of files with one name the last counts, also among labels.
+                # The last file of a name counts, and so does the last label.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
                     left_out[REPLACED] += 1

@@ -22,10 +22,10 @@ def compile_forward(
 
     These are the methods that ``passes`` of the model names. Each becomes one
     graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
-    the student's pass with its decoder, and the losses. Of a model without
-    ``passes``, ``forward`` is compiled. ``blocks`` compiles each transformer
-    layer instead of the passes that consist of layers. That takes a fraction
-    of the time, as the layers share their graphs.
+    the student's pass with its decoder, and the losses. If a model has
+    no ``passes``, its ``forward`` is compiled. ``blocks`` compiles each
+    transformer layer instead of the passes that consist of layers. That takes
+    a fraction of the time, as the layers share their graphs.
 
     MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
     optimiser wrapper's autocast and counters are inside. Checkpoints and

@@ -65,8 +65,8 @@ def check_paths(cfg: Config, *stages: str) -> None:
         options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
         raise FileNotFoundError(
             f'there is no folder {_place(root)}: name one by '
-            f'--cfg-options {options} (of several folders, make links in '
-            'one, or use mmmoca.pretrain in Python)'
+            f'--cfg-options {options} (for several folders, put links to '
+            'them into one, or use mmmoca.pretrain in Python)'
         )
 
 

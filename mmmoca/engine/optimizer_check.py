@@ -114,8 +114,8 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
             continue
         if key == 'constant':
             raise CheckpointError(
-                'parts of the run to resume were frozen, or without decay, '
-                'by another optim_wrapper.paramwise_cfg: write it, or '
+                'the run to resume had another optim_wrapper.paramwise_cfg, '
+                'which froze other parameters or decayed others: use it, or '
                 f'{ADVICE}'
             )
         if not numbers:

@@ -16,8 +16,8 @@ def knn_search(
     """Find the k rows of the bank that are most similar to each query.
 
     Streams over both sets, so that at most ``chunk_size`` squared
-    similarities exist at a time, whatever the size of the bank. Of equally
-    similar rows the first ones count.
+    similarities exist at a time, whatever the size of the bank. Among
+    equally similar rows, the first ones count.
 
     Args:
         query (Tensor): (Q, D), rows L2-normalised.
@@ -60,7 +60,7 @@ def knn_search(
 def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of each row, and their columns.
 
-    Of equal values the first ones count, which ``topk`` does not ensure.
+    Among equal values, the first ones count, which ``topk`` does not ensure.
     """
     k = min(k, sims.shape[1])
     # Value k + 1 tells whether a value not taken equals the last one taken.
@@ -79,8 +79,8 @@ class ShardedBank:
     """A bank of features that is spread over the ranks, and the search in it.
 
     Every rank searches its own part for the queries of all ranks, and the
-    neighbours are merged: no feature of the bank ever moves. Of equally
-    similar images those with the lower ids count, so the result does not
+    neighbours are merged: no feature of the bank ever moves. Among equally
+    similar images, those with the lower ids count, so the result does not
     depend on the number of ranks, on padding or on the order of the shards.
 
     All methods are called by all ranks together; a rank that has run out of

@@ -175,8 +175,8 @@ class LinearProbeAccuracy(ImageMetric):
     ``label_places``, ``base_lrs`` and ``num_classes``. The best classifier has
     the highest top-1 accuracy on the images whose samples have ``held_out``,
     see :func:`~mmmoca.datasets.held_out`. These images serve only this choice.
-    If no image is held out, the choice uses all images, as in iBOT. Of equally
-    good classifiers the first is taken. Metrics are ``linear/top1``,
+    If no image is held out, the choice uses all images, as in iBOT. Among
+    equally good classifiers, the first is taken. Metrics are ``linear/top1``,
     ``linear/top5`` (for ten classes or more), ``linear/base_lr``, the learning
     rate of the best classifier for a batch of 256, and ``linear/head``, its
     index. The top-1 accuracies of the best five classifiers are logged. For

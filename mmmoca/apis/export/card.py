@@ -105,8 +105,8 @@ Images have {channels} channels ({order}){assumed}.
 License of the weights: {license}.
 {citation}"""
 _RESIZES = (
-    'It resizes otherwise than mmmoca, which changes features, and the more, '
-    'the smaller images become.\n'
+    'It resizes images differently from mmmoca. This changes the features, '
+    'the more so the smaller the images become.\n'
 )
 _CITATION = """
 MOCA: Self-supervised Representation Learning by Predicting Masked Online

@@ -137,7 +137,7 @@ class BoxFacts:
                 f'{file} do not enclose their masks'
             )
         if found['twice']:
-            lines.append(f'{found["twice"]} boxes of {file} are there twice')
+            lines.append(f'{found["twice"]} boxes of {file} occur twice')
         empty = [
             name
             for name, counts in self.classes.items()

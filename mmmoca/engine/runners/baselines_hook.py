@@ -91,10 +91,10 @@ class BaselinesHook(Hook):
         """Forget what was measured with other settings of the validation."""
         runner.logger.warning(
             'the validation has other settings or images than the run was '
-            'saved with, so its numbers cannot be compared: what it starts '
-            'from is the encoder that it goes on from, and the best '
-            'checkpoint is the best from here on; the best_* files of before '
-            'stay'
+            'saved with, so its numbers cannot be compared with earlier ones. '
+            'The run is compared with the encoder that it resumes from, and '
+            'the best checkpoint is chosen from here on. Earlier best_* files '
+            'are kept'
         )
         hub = runner.message_hub
         for key in [*hub.runtime_info]:

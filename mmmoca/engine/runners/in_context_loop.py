@@ -187,8 +187,8 @@ class InContextTestLoop(FeatureLoop):
         patch = model.backbone.patch_embed.projection.stride
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
-                f'images of {tuple(size)} are no multiple of the patch '
-                f'{tuple(patch)}: change Resize in both pipelines'
+                f'the sides of images, {tuple(size)}, are not multiples of '
+                f'the patch, {tuple(patch)}: change Resize in both pipelines'
             )
         return maps, data['data_samples']
 

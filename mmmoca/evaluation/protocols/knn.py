@@ -12,8 +12,8 @@ from ..bank import ShardedBank
 from ..features import FeatureShard
 
 ONE_CLASS = (
-    'k-NN needs labelled images of at least two classes: put those of each '
-    'into a folder, <data_root>/<class>/<image>'
+    'k-NN needs labelled images of at least two classes: put each class '
+    'into its own folder, <data_root>/<class>/<image>'
 )
 
 

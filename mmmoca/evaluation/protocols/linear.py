@@ -27,8 +27,7 @@ def linear_predictions(
     """Train linear classifiers with many learning rates, and apply them.
 
     As in iBOT, this uses SGD with momentum 0.9, a cosine schedule to 0 and no
-    weight decay. Unlike in iBOT, each epoch has the same images, without new
-    augmentations.
+    weight decay. Unlike in iBOT, the images are not augmented.
 
     Args:
         train (FeatureShard): All images to train on.
