@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fixtures for tests of several kinds.
 
-They import PyTorch where they need it: the process that hands out the tests
-reads this file, too, and waits for nothing else.
+They import PyTorch only where they need it. The process that hands out the
+tests also reads this file, and it should start at once.
 """
 
 import gc
@@ -12,9 +12,9 @@ from collections import OrderedDict
 import pytest
 from hypothesis import settings
 
-gc.disable()  # until all is imported, see `spare_work`
+gc.disable()  # until everything is imported, see `spare_work`
 
-# The same few examples in each run; HYPOTHESIS_PROFILE=many looks for others.
+# Each run uses the same few examples; HYPOTHESIS_PROFILE=many tries others.
 SETTINGS = dict(deadline=None, database=None)
 settings.register_profile('few', max_examples=30, derandomize=True, **SETTINGS)
 settings.register_profile('many', max_examples=1000, **SETTINGS)
@@ -23,7 +23,7 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'few'))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Fail with the command that helps where mmcv's operators are missing."""
+    """Name the command that helps if mmcv's operators are missing."""
     if item.get_closest_marker('ops'):
         from mmmoca.requirements import check_compiled_ops
 
@@ -31,7 +31,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_modifyitems(items):
-    """Start with the files of slow tests: short ones fill the gaps."""
+    """Start with the files of slow tests; short ones fill the gaps."""
     marks = 'slow', 'release'
     slow = {
         item.path
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    if session.items:  # none in the process that hands them out
+    if session.items:  # not in the process that hands out tests
         from .helpers.speed import spare_work
 
         spare_work()
@@ -51,10 +51,10 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True, scope='module')
 def own_instances():
-    """What a run leaves behind is not for the tests of other files.
+    """Remove what a run leaves behind, so that other files do not meet it.
 
-    Its scope would hold for types without a prefix, the level of its logger
-    for what they log.
+    Its scope would apply to types without a prefix, and the level of its
+    logger to what they log.
     """
     from mmengine.logging import MessageHub, MMLogger
     from mmengine.registry import DefaultScope
@@ -71,7 +71,7 @@ def own_instances():
 
 @pytest.fixture(autouse=True, scope='module')
 def own_tools():
-    """What a file of tests changes in a tool is its own matter."""
+    """Undo what a file of tests changes in a tool."""
     from .helpers.tools import forget_tools
 
     yield
@@ -93,7 +93,7 @@ def tool(monkeypatch):
 
 @pytest.fixture
 def no_first_weights(monkeypatch):
-    """Models are built without numbers, which take those of full size long."""
+    """Build models without initial weights, which take long at full size."""
     from torch import nn
 
     for kind in (nn.Linear, nn.Conv2d):
@@ -102,7 +102,7 @@ def no_first_weights(monkeypatch):
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
-    """48 training images of three classes; a file's runs write beside them."""
+    """Return 48 training images of three classes; runs write beside them."""
     from .helpers.images import write_images
 
     root = tmp_path_factory.mktemp('root')
@@ -112,10 +112,10 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def workspace(tmp_path_factory):
-    """A folder with ``data/imagenet``, which the configs read by default.
+    """Return a folder with ``data/imagenet``, where configs look by default.
 
-    Two classes, of 4 images in ``train`` and 2 in ``val`` each. Read it only;
-    work dirs belong to ``tmp_path``.
+    It has two classes, each with 4 images in ``train`` and 2 in ``val``. Tests
+    only read it; their work dirs are in ``tmp_path``.
     """
     from .helpers.images import write_images
 

@@ -11,9 +11,10 @@ ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 
 
 def moca_config(**changes):
-    """A MOCA on a non-square grid of 4 x 6 patches, 2 channels.
+    """Return the config of a MOCA on 4 x 6 patches with 2 channels.
 
-    Changes replace a part of it, or by ``part__name`` a setting of a part.
+    ``changes`` replace a part of it, or, as ``part__name``, a setting of a
+    part.
     """
     cfg = dict(
         type='mmmoca.MOCA',
@@ -42,7 +43,7 @@ def moca_config(**changes):
 
 
 def build_moca(**changes):
-    """The model of :func:`moca_config`, the same in each call."""
+    """Build the model of :func:`moca_config`, the same in each call."""
     torch.manual_seed(0)
     model = MODELS.build(moca_config(**changes))
     model.init_weights()
@@ -50,7 +51,7 @@ def build_moca(**changes):
 
 
 def random_views(batch_size=4):
-    """Two views for that model, each (B, 2, 32, 48), the same in each call."""
+    """Return two views for that model, (B, 2, 32, 48), always the same."""
     generator = torch.Generator().manual_seed(1)
     return [
         torch.randn(batch_size, 2, *MOCA_SIZE, generator=generator)
@@ -59,7 +60,7 @@ def random_views(batch_size=4):
 
 
 def pictured_moca(**options):
-    """A MOCA on a grid of 4 x 8 patches to draw, whose words are tokens."""
+    """Return a MOCA on 4 x 8 patches to draw, whose words are tokens."""
     model = build_moca(
         backbone__img_size=PICTURE_SIZE,
         backbone__patch_size=4,
@@ -73,7 +74,7 @@ def pictured_moca(**options):
         ),
         **options,
     )
-    # Words as they are after some steps: tokens of the teacher.
+    # Use tokens of the teacher as words, as they are after some steps.
     with torch.no_grad():
         tokens = model.teacher.encode(torch.randn(8, 3, *PICTURE_SIZE)).patches
     model.codebook.words.copy_(F.normalize(tokens[:, 5], dim=1))
@@ -81,6 +82,6 @@ def pictured_moca(**options):
 
 
 def codes_of(targets):
-    """All assignment vectors q_T (paper, section 3.1), (2B, L, K)."""
+    """Return the assignments q_T (paper, section 3.1), (2B, L, K)."""
     similarity = F.normalize(targets.tokens, dim=-1) @ targets.words.T
     return (similarity * targets.sharpness).softmax(dim=-1)

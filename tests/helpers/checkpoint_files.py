@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Small checkpoint files in the layouts that are around."""
+"""Small checkpoint files in all layouts that libraries write."""
 
 import itertools
 import logging
@@ -35,7 +35,7 @@ def randomise(model, seed):
 
 
 def timm_vit(seed=0, img_size=SIZE, **kwargs):
-    """A small ViT of timm that ends in its final norm."""
+    """Return a small ViT of timm that ends in its final norm."""
     defaults = dict(patch_size=PATCH, num_classes=0, dynamic_img_size=True)
     torch.manual_seed(seed)
     return randomise(
@@ -69,7 +69,7 @@ def token_vit(kind, **sizes):
 
 
 def from_file(kind, path, **init):
-    """Options of a config whose backbone, of our type, starts from a file."""
+    """Return options of a config whose backbone starts from a file."""
     init |= dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
     return {
         'model.backbone.type': f'mmmoca.{kind}',
@@ -78,7 +78,7 @@ def from_file(kind, path, **init):
 
 
 def assert_goes_on(runner, vit):
-    """Some small steps of all layers have followed on those weights."""
+    """Check that all layers have moved by small steps from those weights."""
     trained = runner.model.backbone
     for ours, theirs in (
         (trained.register_tokens, vit.reg_token),
@@ -90,7 +90,7 @@ def assert_goes_on(runner, vit):
 
 
 def mm_config(img_size=SIZE, **kwargs):
-    """Config of the same ViT in mmpretrain."""
+    """Return the config of the same ViT in mmpretrain."""
     config = dict(
         type='mmpretrain.VisionTransformer',
         arch=dict(
@@ -107,19 +107,19 @@ def mm_config(img_size=SIZE, **kwargs):
 
 
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
-    """The same ViT in mmpretrain."""
+    """Return the same ViT in mmpretrain."""
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
 
 
 def classifier(head=None, **backbone):
-    """The same ViT as the backbone of a classifier of mmpretrain."""
+    """Return a classifier of mmpretrain with the same ViT as its backbone."""
     backbone = mm_config(**backbone)
     config = dict(type='ImageClassifier', backbone=backbone, head=head)
     return MODELS.build(config)
 
 
 def timm_state(**changes):
-    """Weights of timm with other parts, or without those that are None."""
+    """Return timm's weights with other parts; None leaves a part out."""
     state = checkpoint('timm')[0] | changes
     return {name: part for name, part in state.items() if part is not None}
 
@@ -250,11 +250,11 @@ def tokens(model, images):
     Registers are left out.
     """
     with torch.no_grad():
-        if hasattr(model, 'forward_features'):  # timm's
+        if hasattr(model, 'forward_features'):  # of timm
             x = model.forward_features(images)
             start = model.num_prefix_tokens
         else:
-            # The others return a tuple, in transformers with names.
+            # The others return a tuple, and those of transformers have names.
             x = model(images)[0]
             config = getattr(model, 'config', None)
             start = 1 + getattr(config, 'num_register_tokens', 0)
@@ -262,11 +262,11 @@ def tokens(model, images):
 
 
 def assert_close(actual, expected):
-    """But for the order of sums."""
+    """Compare tensors that may differ in the order of sums."""
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def assert_same_tokens(*models):
-    """Two models, each of either library, compute the same."""
+    """Check that two models, of any of the libraries, compute the same."""
     images = torch.randn(2, 3, SIZE, SIZE)
     assert_close(*(tokens(model, images) for model in models))

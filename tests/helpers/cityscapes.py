@@ -21,13 +21,13 @@ CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
 SPLITS, BANK = ('train', 'val', 'test'), 'bank_dataloader'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
-# Raw by train ids: road, building, sky, person, car, and none.
+# Raw label and train id of road, building, sky, person, car, and none.
 RAW_IDS = {0: 7, 2: 11, 10: 23, 11: 24, 13: 26, 255: 0}
 COLOURS = np.random.default_rng(0).integers(0, 200, (256, 3))
 
 
 def draw_scene(rng):
-    """An image of tiles, (H, W, 3), and their train ids, (H, W); uint8."""
+    """Draw tiles, (H, W, 3), and their train ids, (H, W); both are uint8."""
     ids = rng.choice(list(RAW_IDS), (4, 8)).astype(np.uint8)
     ids = ids.repeat(SIZE[0] // 4, axis=0).repeat(SIZE[1] // 8, axis=1)
     image = COLOURS[ids] + rng.integers(0, 50, 3)
@@ -35,7 +35,7 @@ def draw_scene(rng):
 
 
 def write_tree(root, **counts):
-    """Write so many images of each city, and their raw and train ids."""
+    """Write images of each city, with their raw labels and train ids."""
     rng = np.random.default_rng(0)
     to_raw = np.zeros(256, np.uint8)
     to_raw[list(RAW_IDS)] = list(RAW_IDS.values())
@@ -109,12 +109,12 @@ def small_config(name, root, work_dir, **options):
 
 
 def run(name, root, work_dir, epochs=1, **options):
-    """Train by :func:`small_config`, validate after each; the runner."""
+    """Train by :func:`small_config` and validate; return the runner."""
     options = {
         'train_cfg.max_epochs': epochs,
         'train_cfg.val_interval': 1,
         'default_hooks.checkpoint.interval': 1,
-        # Each runner of a process needs a name of its own.
+        # Runners of one process need different names.
         'experiment_name': f'{Path(work_dir).name}{uuid.uuid4()}',
     } | options
     runner = Runner.from_cfg(small_config(name, root, work_dir, **options))

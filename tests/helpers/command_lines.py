@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Command lines, as if nothing heavy were installed."""
+"""Check command lines as if no heavy package were installed."""
 
 import json
 from pathlib import Path
@@ -33,13 +33,13 @@ print(json.dumps(ends))
 
 
 def ends_alone(lines, folder):
-    """How command lines end without the stack: output and exception."""
+    """Return how command lines end without the stack: output and exception."""
     run = python('-c', RUN, json.dumps(lines), cwd=folder)
     return json.loads(run.stdout)
 
 
 def check_help(programs, folder):
-    """Programs explain themselves without the stack."""
+    """Check that programs print their help without the stack."""
     lines = [[f'{program}', '--help'] for program in programs]
     for (program, _), end in zip(lines, ends_alone(lines, folder)):
         assert end.startswith(f'usage: {Path(program).name}'), end

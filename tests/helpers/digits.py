@@ -19,14 +19,14 @@ ARCH = dict(embed_dims=64, num_layers=2, num_heads=4, feedforward_channels=128)
 
 
 def write_digits(root, limit=800):
-    """Write so many digits by the tool, a quarter for validation; the root."""
+    """Write digits with the tool, a quarter of them for validation."""
     tool = load_tool('drawn_sets/make_digits')
     tool.make_digits(root, size=8, limit=limit)
     return root
 
 
 def save_pretraining(path):
-    """Save an untrained MOCA whose student is all zero; its teacher."""
+    """Save an untrained MOCA; all weights of its student are zero."""
     vit = dict(arch=ARCH, img_size=SIZE, patch_size=16, tap_layer=1)
     model = demo_model(
         **{
@@ -44,7 +44,7 @@ def save_pretraining(path):
 
 
 def digits_config(name, root, work_dir, **options):
-    """A config of ``configs/classification`` at the digits' size.
+    """Return a config of ``configs/classification`` at the digits' size.
 
     Options have dotted keys.
     """
@@ -59,7 +59,7 @@ def digits_config(name, root, work_dir, **options):
         'train_dataloader.batch_size': 50,
         'train_dataloader.dataset.pipeline.2.scale': SIZE,
         'train_dataloader.dataset.pipeline.2.crop_ratio_range': (0.7, 1),
-        # A mirrored digit is none.
+        # A mirrored digit is not a digit.
         'train_dataloader.dataset.pipeline.3.prob': 0.0,
         'auto_scale_lr.enable': True,
         'train_cfg.max_epochs': 2,
@@ -70,7 +70,7 @@ def digits_config(name, root, work_dir, **options):
         settings |= {
             'model.data_preprocessor.num_classes': 10,
             'model.head.in_channels': ARCH['embed_dims'],
-            # A warm-up of one epoch instead of five.
+            # The warm-up has one epoch instead of five.
             'param_scheduler.warmup': 1,
         }
     for loader in ('val_dataloader', 'test_dataloader'):
@@ -84,7 +84,7 @@ def digits_config(name, root, work_dir, **options):
 
 
 def train(cfg):
-    """Train by a config; the runner."""
+    """Train by a config; return the runner."""
     runner = Runner.from_cfg(cfg)
     runner.train()
     stop_workers(runner)

@@ -16,8 +16,8 @@ import torch.multiprocessing
 
 from .speed import spare_work
 
-# Importing OpenMMLab takes seconds: one process does it, and all others are
-# forked from that one, which never started a thread.
+# Importing OpenMMLab takes seconds, so one process imports it, and all others
+# are forked from that process, which has never started a thread.
 multiprocessing.set_forkserver_preload(
     [
         'mmmoca.import_mmpretrain',
@@ -29,9 +29,9 @@ multiprocessing.set_forkserver_preload(
 
 
 def run_processes(function, world_size, *args):
-    """Call a module's function in each process; the results by rank.
+    """Call a module's function in each process; return the results by rank.
 
-    One process is this one.
+    This process is one of them.
     """
     if world_size == 1:
         return [function(*args)]
@@ -48,13 +48,14 @@ def run_processes(function, world_size, *args):
         ]
 
 
-# Below those that the system hands out: it would give a port that is free now
-# to somebody else before it is used. Each process has 20 of its own.
+# The ports are below those that the system hands out: it would give a port
+# that is free now to another program before the test uses it. Each process has
+# 20 ports.
 _PORTS = itertools.count(20000 + 20 * (os.getpid() % 600))
 
 
 def free_port():
-    """A TCP port that nobody listens on, another one in each call."""
+    """Return a TCP port that nobody listens on, another one in each call."""
     for port in _PORTS:
         with socket.socket() as free, contextlib.suppress(OSError):
             free.bind(('', port))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints of small pretraining runs, without the runs."""
+"""Checkpoints of small pretraining runs, written without a run."""
 
 import torch
 from mmengine.config import Config

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What an error has to say."""
+"""Checks of what an error must say."""
 
 import re
 

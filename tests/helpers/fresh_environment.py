@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What a user does with the wheel alone, far from any checkout.
 
-``test_packaging.py`` runs a copy of this file in an environment of its own.
+``test_packaging.py`` runs a copy of this file in a new environment.
 """
 
 import sys
@@ -31,7 +31,7 @@ OWN = [
     'batch_size=4',
     'train_dataloader.num_workers=0',
 ]
-# Arguments of the command, and a file that is there afterwards.
+# The arguments of each command, and a file that it must leave.
 COMMANDS = (
     (['check', *OWN], 'images'),
     (['pretrain', *OWN], RUN),
@@ -40,7 +40,7 @@ COMMANDS = (
 
 
 def inherit():
-    """A config of ours by its name, and models by theirs."""
+    """Inherit a config of ours by its name, and find models by theirs."""
     Path('child.py').write_text(
         "_base_ = 'mmmoca::moca/moca_vit-b16_200e.py'\n"
         "model = dict(backbone=dict(arch='deit-t'))\n"
@@ -56,7 +56,7 @@ def inherit():
 
 
 def draw_images():
-    """Four images of noise."""
+    """Draw four images of noise."""
     Path('images').mkdir()
     generator = np.random.default_rng(0)
     for index in range(4):
@@ -65,7 +65,7 @@ def draw_images():
 
 
 def use_command():
-    """The command, here: a process imports for ten seconds."""
+    """Call the command here: a new process would import for ten seconds."""
     for arguments, written in COMMANDS:
         assert arguments[0] == 'check' or not Path(written).exists()
         sys.argv = ['mmmoca', *arguments]

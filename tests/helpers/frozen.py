@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A model, image folders and runs of the protocols on frozen features."""
+"""A model, image folders and runs for the protocols on frozen features."""
 
 import itertools
 import os
@@ -48,7 +48,7 @@ class PooledPixels(BaseModel):
 
 
 def draw(folder, counts, seed):
-    """A folder per class, whose colours overlap with other classes'."""
+    """Draw a folder per class, whose colours overlap with other classes'."""
     rng = np.random.RandomState(seed)
     for label, count in enumerate(counts):
         path = folder / f'class_{label}'
@@ -61,7 +61,7 @@ def draw(folder, counts, seed):
 
 
 def folder_loader(folder, sampler=None, **dataset):
-    """Config of a loader of an image folder, four images at a time."""
+    """Return the config of a loader of a folder, in batches of four."""
     dataset = dict(data_root=str(folder), pipeline=PIPELINE) | dataset
     return dict(
         dataset=dict(type='mmmoca.ImageFolder') | dataset,
@@ -72,7 +72,7 @@ def folder_loader(folder, sampler=None, **dataset):
 
 
 def toy_runner(model=None, **kwargs):
-    """A runner of that model; ``launcher='pytorch'`` for several processes."""
+    """Return a runner of that model; 'pytorch' launches several processes."""
     if 'launcher' in kwargs:
         kwargs['cfg'] = dict(model_wrapper_cfg=dict(device_ids=None))
     return Runner(
@@ -85,7 +85,7 @@ def toy_runner(model=None, **kwargs):
 
 
 def described(folder, which='teacher'):
-    """Paths, features and labels of a folder, one image at a time."""
+    """Return paths, features and labels of a folder, one image at a time."""
     model = PooledPixels().eval()
     dataset = Runner.build_dataloader(folder_loader(folder)).dataset
     feats = []

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Figures of the authors' released code, and our model as they start."""
+"""Figures of the authors' released code, and our model in the same state."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'
 
 @functools.cache
 def _read(name):
-    """The arrays of a file of hundreds, each of which takes long to open."""
+    """Read all arrays of a file at once: opening each of them is slow."""
     with np.load(GOLDEN / f'{name}.npz') as file:
         return dict(file)
 
@@ -53,7 +53,7 @@ class Case:
 
 
 def settings(case):
-    """What our config calls the settings of a case, by part."""
+    """Return the settings of a case as our config names them, by part."""
     config, meta = case.meta['config'], case.meta
     arch = dict(
         embed_dims=config['embed_dim'],
@@ -89,7 +89,7 @@ def settings(case):
 
 
 def build(case):
-    """The model of a case, with its weights."""
+    """Build the model of a case, with its weights."""
     model = build_moca(
         image_embedding='avg' if case.meta['avg_pooling'] else 'cls',
         **{
@@ -101,14 +101,14 @@ def build(case):
     converted, _ = convert_release(case.group('state_dict'), 'golden')
     model.load_state_dict(converted['state_dict'])
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
-    # The temperature is mu of the previous step's end; the case tells both
-    # values apart, which in a run are the same.
+    # The temperature follows from mu at the end of the previous step. A case
+    # gives both values; in a run they are the same.
     model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
     return model
 
 
 def released(case, **changes):
-    """A golden case's weights as the authors' training saves them."""
+    """Return a golden case's weights as the authors' training saves them."""
     return dict(
         model=case.group('state_dict') | changes,
         optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),

@@ -11,7 +11,7 @@ DEMO_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'
 
 
 def write_images(root, train=16, val=5, classes=3):
-    """Write so many JPEG files for each class under ``train`` and ``val``."""
+    """Write some JPEG files for each class under ``train`` and ``val``."""
     rng = np.random.default_rng(0)
     for split, count in (('train', train), ('val', val)):
         for label in range(classes):
@@ -25,7 +25,7 @@ def write_images(root, train=16, val=5, classes=3):
 
 
 def point_to(cfg, root):
-    """Let every data loader of a config read ``root``, in one process."""
+    """Make every data loader of a config read ``root``, in one process."""
     for split in ('train', 'val', 'test'):
         loop = cfg.get(f'{split}_cfg') or {}
         for loader in (

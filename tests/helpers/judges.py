@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The protocols by scikit-learn, NumPy and sets, to compare ours with."""
+"""The protocols by scikit-learn, NumPy and sets, for comparison with ours."""
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +19,7 @@ def knn_judge(feats, labels, k, temperature=0.07):
 
 def low_shot_judge(feats, labels, regularization=0.1):
     """Fit the low-shot protocol's regression to features of :func:`centre`."""
-    # Its tolerance is of the mean over the images.
+    # Its tolerance applies to the mean over the images.
     return LogisticRegression(
         C=1 / regularization,
         fit_intercept=False,
@@ -29,13 +29,13 @@ def low_shot_judge(feats, labels, regularization=0.1):
 
 
 def centre(feats):
-    """Each row (..., D) minus its mean, at unit length."""
+    """Subtract its mean from each row (..., D), and scale it to length 1."""
     feats = feats - feats.mean(-1, keepdims=True)
     return feats / np.linalg.norm(feats, axis=-1, keepdims=True)
 
 
 def agreement_judge(views, k):
-    """Jaccard index of the k neighbours of each image in two views (N, D)."""
+    """Return the Jaccard index of neighbours in two views, (N, D) each."""
     near = []
     for view in views:
         view = normalize(view.double())
@@ -45,7 +45,7 @@ def agreement_judge(views, k):
 
 
 def rank_judge(feats):
-    """Effective rank of features (N, D)."""
+    """Return the effective rank of features (N, D)."""
     values = np.linalg.svd(feats, compute_uv=False)
     shares = values / values.sum()
     return np.exp(-(shares * np.log(shares)).sum())

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Damage to what a file holds, the same for the same seed."""
+"""Damages the content of a file, in the same way for the same seed."""
 
 import copy
 
@@ -14,9 +14,9 @@ JUNK = (
 
 
 def mutate(content, rng):
-    """A copy of nested dicts and lists with one value replaced or removed.
+    """Copy nested dicts and lists; replace or remove one value.
 
-    Each part, at any depth, is as likely as those beside it.
+    All parts beside each other, at any depth, are equally likely.
 
     Args:
         content (dict): Not changed.

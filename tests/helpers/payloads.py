@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints that make a folder, the marker, if anything in them is run."""
+"""Checkpoints that make a folder, the marker, if code in them is run."""
 
 import os
 import pickle
@@ -22,9 +22,9 @@ class Call:
 
 
 def by_lookup(marker):
-    """The payload in names that MMEngine's own checkpoints pickle.
+    """Build the payload from names that MMEngine's own checkpoints pickle.
 
-    From ``getattr`` of MMEngine's log history to ``exec``, called by
+    It leads from ``getattr`` of MMEngine's log history to ``exec``, through
     functions that rebuild tensors.
     """
 

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def photo(seed=0, height=180, width=240):
-    """A BGR image (height, width, 3), uint8, with saturated colours."""
+    """Draw a BGR image (height, width, 3), uint8, with saturated colours."""
     rng = np.random.default_rng(seed)
     img = np.full((height, width, 3), 120.0)
     for cells, contrast in ((3, 60), (9, 40), (40, 20)):

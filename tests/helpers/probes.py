@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear probes of a small ViT, and the features that they take."""
+"""Linear probes of a small ViT, and the features that they read."""
 
 import torch
 from mmpretrain.registry import MODELS
@@ -8,7 +8,7 @@ from .builders import ARCH
 
 
 def config(neck=None, **backbone):
-    """Config of two classifiers on a small frozen ViT."""
+    """Return the config of two classifiers on a small frozen ViT."""
     vit = dict(type='VisionTransformer', arch=ARCH, img_size=16, patch_size=8)
     vit |= backbone
     head = dict(
@@ -18,7 +18,7 @@ def config(neck=None, **backbone):
 
 
 def build(**options):
-    """The model of :func:`config`, the same in each call."""
+    """Build the model of :func:`config`, the same in each call."""
     torch.manual_seed(0)
     model = MODELS.build(config(**options))
     torch.nn.init.normal_(model.backbone.cls_token)
@@ -29,7 +29,7 @@ def build(**options):
 
 LAST_BLOCK = dict(type='mmmoca.TokenFeatures')
 TWO_BLOCKS = dict(LAST_BLOCK, num_blocks=2, embed_dims=16)
-# Options of a model, and its features by the tokens of all blocks.
+# Options of a model, and its features computed from the tokens of all blocks.
 FEATURES = {
     'avg': (
         dict(out_type='featmap', neck=dict(type='GlobalAveragePooling')),

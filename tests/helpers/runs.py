@@ -18,8 +18,8 @@ from .images import CONFIGS, DEMO_CONFIG, point_to
 OWN_CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
 COUNT = itertools.count()
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
-# Options of a command line that make the paper's recipe one of seconds, for
-# the eight images of the fixture `workspace`.
+# Options that shorten the paper's recipe to seconds, for the eight images of
+# the fixture `workspace`.
 SMALL = [
     'model.backbone.arch=deit-t',
     'model.codebook.num_words=64',
@@ -34,7 +34,7 @@ SMALL = [
     'train_cfg.val_interval=1',
     'default_hooks.logger.interval=1',
 ]
-# A network for runs of which no test asks what they learn.
+# A network for tests that do not ask what a run learns.
 NETWORK = {
     'model.backbone.arch': dict(
         embed_dims=64, num_layers=2, num_heads=2, feedforward_channels=128
@@ -42,7 +42,7 @@ NETWORK = {
     'model.backbone.tap_layer': 1,
     'model.neck.embed_dims': 32,
 }
-# As tools/train.py has a model wrapped, but for the GPUs.
+# Models are wrapped as by tools/train.py, but without GPUs.
 DDP = dict(
     launcher='pytorch',
     model_wrapper_cfg=dict(
@@ -55,14 +55,14 @@ DDP = dict(
 
 
 def by_epochs(count):
-    """Options of a run that takes each image once an epoch."""
+    """Return options of a run that sees each image once in an epoch."""
     loop = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=count)
     sampler = {'train_dataloader.sampler.infinite': False}
     return {'train_cfg': loop} | sampler | NO_VALIDATION
 
 
 def tiny_run():
-    """Options that make a run on one's own images one of seconds."""
+    """Return options that shorten a run on one's own images to seconds."""
     arch = dict(embed_dims=32, num_layers=2, num_heads=2)
     return {
         'model.backbone.arch': dict(
@@ -72,15 +72,15 @@ def tiny_run():
         'model.neck.embed_dims': 32,
         'train_dataloader.num_workers': 0,
         'log_level': 'ERROR',
-        # Each runner of a process needs a name of its own.
+        # Runners of one process need different names.
         'experiment_name': f'tiny_{next(COUNT)}',
     }
 
 
 def own_config(root, work_dir='', **options):
-    """The config of one's own images, tiny, for those of a folder.
+    """Return the config of one's own images, made tiny, for a folder.
 
-    It writes to ``work`` beside them.
+    The run writes to ``work`` beside the images.
     """
     own = dict(data_root=str(root), epochs=4, batch_size=8)
     work_dir = str(work_dir or root / 'work')
@@ -89,7 +89,7 @@ def own_config(root, work_dir='', **options):
 
 
 def demo_model(**options):
-    """The demo's model, the same in each call; options have dotted keys."""
+    """Build the demo's model, always the same; options have dotted keys."""
     cfg = Config.fromfile(DEMO_CONFIG)
     cfg.merge_from_dict(options)
     torch.manual_seed(0)
@@ -99,7 +99,7 @@ def demo_model(**options):
 
 
 def demo_runner(root, name, **options):
-    """A runner of :func:`demo_config`, before its training."""
+    """Return a runner of :func:`demo_config` before its training."""
     return RUNNERS.build(demo_config(root, name, **options))
 
 
@@ -122,29 +122,29 @@ def demo_config(root, name, **options):
     workers = options.get('train_dataloader.num_workers', 0)
     settings = {
         'work_dir': f'{root}/{name}',
-        # Each runner of a process needs a name of its own.
+        # Runners of one process need different names.
         'experiment_name': f'demo_{next(COUNT)}',
         'train_dataloader.batch_size': 8 // processes,
         'train_dataloader.persistent_workers': workers > 0,
-        'model.codebook.num_new_words': 4,  # of eight images
+        'model.codebook.num_new_words': 4,  # eight images each
         'log_level': 'ERROR',
         'runner_type': 'mmmoca.ConsoleRunner',
         **NETWORK,
     }
     if processes > 1:
         settings |= DDP
-    # MMEngine takes `_delete_` out of what it merges.
+    # MMEngine removes `_delete_` from what it merges.
     cfg.merge_from_dict(copy.deepcopy(settings | options))
     return cfg
 
 
 def scalars(runner, name):
-    """What a run logged under a name, as an array."""
+    """Return what a run logged under a name, as an array."""
     return runner.message_hub.get_scalar(name).data[0]
 
 
 def state_of(runner):
-    """Everything that training changes, tensors by name."""
+    """Return everything that training changes: tensors by name."""
     moments = runner.optim_wrapper.state_dict()['state']
     return unwrap_model(runner.model).state_dict() | {
         f'{parameter}.{name}': value
@@ -154,7 +154,7 @@ def state_of(runner):
 
 
 def assert_same(first, second):
-    """Two states are the same bit for bit."""
+    """Check that two states are the same bit for bit."""
     assert first.keys() == second.keys()
     for name, value in first.items():
         assert torch.equal(value, second[name]), name

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Work of MMEngine that takes most of a small run and that no test reads."""
+"""Skips work of MMEngine that fills most of a small run and no test reads."""
 
 import copy
 import functools
@@ -17,12 +17,12 @@ from .tools import ROOT
 
 
 def spare_work():
-    """Call it once, when everything has been imported.
+    """Skip the work. Call this once everything has been imported.
 
-    A run would break the lines of its config's text four times, and draw an
-    empty figure; each data set makes a garbage collection; the configs of the
-    checkout, which nobody changes, are read a hundred times; and a config of
-    mmdetection is looked up in a hundred metafiles.
+    Without it, a run would reformat the text of its config four times, and
+    draw an empty figure; each data set would collect garbage; the checkout's
+    configs, which nobody changes, would be read a hundred times; and a config
+    of mmdetection would be looked up in a hundred metafiles.
     """
     yapf_api.FormatCode = lambda text, **_: (text, True)
     Visualizer._initialize_fig = _once(Visualizer._initialize_fig)
@@ -33,7 +33,7 @@ def spare_work():
 
 
 def _once(method):
-    """Let all instances share what it makes of equal settings."""
+    """Let all instances share what is computed from equal settings."""
     made = {}
 
     def make(self, settings):
@@ -46,7 +46,7 @@ def _once(method):
 
 
 def _read_once(read):
-    """Let it read each file of the checkout, base or not, once."""
+    """Read each file of the checkout once, whether it is a base or not."""
     known = functools.cache(read)
 
     def read_config(filename, *options, **more):

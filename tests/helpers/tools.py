@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The programs of ``tools/``, and the package as if it were installed."""
+"""Runs the programs of ``tools/``, and the package as if it were installed."""
 
 import contextlib
 import importlib.util
@@ -25,24 +25,24 @@ PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 
 
 def load_tool(name):
-    """A file of ``tools/`` (without suffix) as a module.
+    """Load a file of ``tools/`` (without suffix) as a module.
 
-    It is not under the name of the file: `test` is a package of Python's own.
+    Its name is not that of the file, since Python has a package `test`.
     """
     path = TOOLS / f'{name}.py'
     spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
     module = importlib.util.module_from_spec(spec)
-    # Tools import the modules beside them.
+    # Tools import modules from their own folder.
     with mock.patch.object(sys, 'path', [str(path.parent), *sys.path]):
         spec.loader.exec_module(module)
     return module
 
 
 def run_tool(path, *arguments, code=0):
-    """Run a program of the repository; what it printed to both streams.
+    """Run a program of the repository; return what it printed.
 
-    It must end with the exit status ``code``. A new process would spend ten
-    seconds on its imports.
+    It must end with the exit status ``code``. It runs in this process, since a
+    new one would spend ten seconds on imports.
     """
     script = ROOT / path
     output = io.StringIO()
@@ -62,7 +62,7 @@ def run_tool(path, *arguments, code=0):
 
 
 def python(*arguments, **options):
-    """Run a Python of its own, which imports this checkout; how it ended."""
+    """Run a new Python that imports this checkout; return how it ended."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
@@ -73,7 +73,7 @@ def python(*arguments, **options):
 
 
 def forget_tools():
-    """Let the next import of a module of ``tools/`` be its first."""
+    """Forget the modules of ``tools/``, so that they are imported anew."""
     folder = f'{TOOLS}/'
     for name, module in list(sys.modules.items()):
         file = getattr(module, '__file__', None) or ''
@@ -82,7 +82,7 @@ def forget_tools():
 
 
 def install_configs(monkeypatch, folder):
-    """Let ``mmmoca::...`` mean what it does of an installed package."""
+    """Make ``mmmoca::...`` mean what it means for an installed package."""
     package = folder / 'installed_mmmoca'
     (package / '.mim').mkdir(parents=True)
     (package / '__init__.py').touch()
@@ -93,13 +93,13 @@ def install_configs(monkeypatch, folder):
 
 
 def snippets(file, language):
-    """The code blocks of a page that are in this language."""
+    """Return the code blocks of a page that are in this language."""
     blocks = rf'```{language}\n(.*?)```'
     return re.findall(blocks, (ROOT / file).read_text(), re.S)
 
 
 def contents(root):
-    """The bytes of each file of a folder, by its path."""
+    """Return the bytes of each file in a folder, by its path."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in root.rglob('*')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a step moves between host and device, without a device."""
+"""Counts what a step moves between host and device, without a device."""
 
 from collections import Counter
 
@@ -10,11 +10,11 @@ from torch.utils.flop_counter import flop_registry
 
 
 class Transfers(TorchDispatchMode):
-    """Notes what goes from the host to the device, and products by type.
+    """Counts copies from host to device, and matrix products by type.
 
-    Copies that do not block are counted. Others make the host wait, as do
-    indices on the host of a tensor on the device. Scalars on the host travel
-    with the kernel.
+    Copies that do not block are counted. Other copies make the host wait, and
+    so does indexing a tensor on the device with indices on the host. Scalars
+    on the host travel with the kernel.
     """
 
     def __init__(self):
@@ -25,7 +25,8 @@ class Transfers(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         count = flop_registry.get(func.overloadpacket)
-        # Which kernel attention gets is up to the GPU: here unfused products.
+        # The GPU chooses the kernel of attention; here its products are not
+        # fused.
         if count is not None and func != torch.ops.aten.bmm.default:
             tf32 = func.overloadpacket is torch.ops.mmmoca.tf32_mm
             kind = 'tf32' if tf32 else result.dtype

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files that are hostile or damaged, and runs that would lose others."""
+"""Hostile and damaged files, and runs that could lose the work of others."""
 
 import functools
 import multiprocessing
@@ -45,14 +45,14 @@ def build(root, name, **options):
 
 
 def doubled(times):
-    """A tuple of tuples, whose text has 2**times parts."""
+    """Return a nested tuple whose text has 2**times parts."""
     value = ()
     for _ in range(times):
         value = value, value
     return value
 
 
-# Content of a file that no run can go on from.
+# Contents of a file from which no run can continue.
 NO_WEIGHTS = {
     'meta tensor': dict(state_dict=dict(a=torch.rand(3, device='meta'))),
     'no tensor': dict(state_dict=dict(a=torch.rand(3), b=[1.0])),
@@ -76,7 +76,7 @@ NO_WEIGHTS = {
 
 @pytest.fixture(scope='module')
 def finished(root):
-    """The work dir of a run with checkpoints of iterations 2, 4 and 6."""
+    """Return the work dir of a run that has saved iterations 2, 4 and 6."""
     keep = {'default_hooks.checkpoint.max_keep_ckpts': 3}
     build(root, 'finished', **keep).train()
     return root / 'finished'
@@ -87,7 +87,7 @@ def damage(path, how):
     if how == 'truncated':
         del content[len(content) // 2 :]
     elif how == 'damaged':
-        # The middle of the largest tensor.
+        # the middle of the largest tensor
         with zipfile.ZipFile(path) as archive:
             largest = max(archive.infolist(), key=lambda i: i.file_size)
         middle = largest.header_offset + largest.file_size // 2
@@ -120,9 +120,9 @@ def test_damaged_files_are_passed_over(tmp_path, how):
 
 
 def test_resumes_the_newest_intact_one(root, finished, tmp_path):
-    """With a history of other types, and without running its config.
+    """Resume with a history of other types, without running the saved config.
 
-    MMEngine runs that of ``meta``.
+    MMEngine would run the config in ``meta``.
     """
     moved, marker = root / 'moved', tmp_path / 'it_ran'
     shutil.copytree(finished, moved)
@@ -137,7 +137,7 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     assert runner._load_from == guarded(moved / 'iter_4.pth')
     assert_same(runner.model.state_dict(), expected)
     assert not marker.exists()
-    # A copy without checkpoints does not go on from those of the original.
+    # A copy without checkpoints does not use those of the original.
     (root / 'copy').mkdir()
     shutil.copy(finished / 'last_checkpoint', root / 'copy')
     runner = build(root, 'copy', resume=True)
@@ -147,7 +147,7 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     assert advice_to_go_on(runner).endswith('copy/iter_6.pth')
     shutil.copy(finished / 'last_checkpoint', root / 'copy')
     assert str(finished) not in advice_to_go_on(runner)
-    # One error that names the file.
+    # One error names the file.
     named = moved / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)
     again = dict(resume=True, load_from=str(named))
@@ -167,7 +167,7 @@ def hold(folder, held):
 
 @pytest.mark.processes
 def test_one_run_a_folder(root):
-    """The other one, refused, writes nothing: both may share a log's name."""
+    """A second run is refused and writes nothing: logs may share a name."""
     folder = root / 'shared'
     context = multiprocessing.get_context('forkserver')
     held = context.Event()
@@ -191,7 +191,7 @@ def test_one_run_a_folder(root):
 def test_one_run_a_folder_within_a_process(tmp_path):
     """A second lock takes over what an exception left in its thread."""
     first, lock = FolderLock(tmp_path), FolderLock(tmp_path)
-    first.release()  # it has nothing any more
+    first.release()  # nothing is held any more
     with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
         pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
@@ -212,14 +212,14 @@ def test_nothing_starts_over_what_a_run_has_left(root):
 
 
 def warnings_of(runner):
-    """What a run warns of."""
+    """Return the warnings of a run."""
     with mock.patch.object(runner.logger, 'warning') as warning:
         runner.train()
     return ' '.join(call.args[0] for call in warning.call_args_list)
 
 
 def test_settings_that_change_a_resumed_run(root, finished):
-    """Are warned of; all but the seed, which is that of the checkpoint."""
+    """Warn of every changed setting; the seed stays that of the checkpoint."""
     again = dict(resume=True, load_from=f'{finished}/iter_6.pth')
     views = 'train_dataloader.dataset.pipeline.2.num_views'
     again |= {'model.head.lambda_img': 0.5, views: [2, 1]}
@@ -231,7 +231,7 @@ def test_settings_that_change_a_resumed_run(root, finished):
 
 
 def test_a_schedule_of_mmengine_stays(root):
-    """It is restored from the checkpoint, and a warning says so."""
+    """The schedule is restored from the checkpoint, and a warning says so."""
     schedule = 'param_scheduler'
     kind = dict(type='MultiStepLR', by_epoch=False, milestones=[1, 2])
     keep = {'default_hooks.checkpoint.max_keep_ckpts': -1}
@@ -246,7 +246,7 @@ def test_a_schedule_of_mmengine_stays(root):
 
 
 def test_states_of_an_optimiser_stay_with_their_parameters(root):
-    """Groups of the same sizes, and schedules in another order."""
+    """Refuse groups of the same sizes, and schedules in another order."""
     one, other = (
         {'optim_wrapper.paramwise_cfg.custom_keys': {key: dict(lr_mult=0.5)}}
         for key in ('backbone.layers.0.', 'backbone.layers.1.')
@@ -268,14 +268,14 @@ def test_states_of_an_optimiser_stay_with_their_parameters(root):
     two[1] = dict(two[1], warmup=1)
     two[2] = dict(two[2], type='mmengine.ConstantMomentum')  # the same one
     runner = build(root, 'groups_more', **again | one, param_scheduler=two)
-    # The change of ours is told beside what MMEngine restores.
+    # Our change is reported beside what MMEngine restores.
     warnings = warnings_of(runner)
     assert 'warmup=1' in warnings and 'ConstantMomentum' in warnings
     assert runner.iter == 6
 
 
 def at(runner, moment, iteration, act):
-    """Let something happen when a run reaches a hook in an iteration."""
+    """Call a function when a run reaches a hook in an iteration."""
     call_hook = runner.call_hook
 
     def call(name, **kwargs):
@@ -316,9 +316,9 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
 
 
 def test_a_signal_saves_the_run(root, finished, capfd):
-    """And the resumed run ends as if there had been none.
+    """The resumed run ends as if there had been no signal.
 
-    Validation is due after the second iteration, and comes first.
+    A validation is due after the second iteration, and runs first.
     """
     options = {
         'train_cfg.val_interval': 2,
@@ -336,7 +336,7 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     interrupted = root / 'stopped' / 'interrupted.pth'
     saved = read_checkpoint(interrupted)
     assert saved['meta']['iter'] == 2
-    # Also those since the last line of the log.
+    # This includes the lines since the last log line.
     logged = saved['message_hub']['log_scalars']
     assert len(logged['train/loss'][0]) == 2
     assert len(logged['val/knn/top1_k20'][0]) == 1
@@ -368,7 +368,7 @@ def load_until_killed(pids):
 
 
 def test_workers_end_with_a_run_that_is_killed():
-    """As by the kernel, for its memory."""
+    """The kernel may kill a run because of its memory."""
     received, sent = multiprocessing.Pipe(duplex=False)
     run = multiprocessing.Process(target=load_until_killed, args=(sent,))
     run.start()
@@ -390,12 +390,12 @@ def test_a_signal_where_every_step_is_validated(root):
     assert runner.iter == 2
     resumed = build(root, 'validated', resume=True, **options)
     stop_in(resumed, 5)
-    resumed.train()  # the last validation comes first, and nothing is left
+    resumed.train()  # The last validation runs first, and nothing is left.
     assert len(scalars(resumed, 'val/knn/top1_k20')) == 6
 
 
 def stop_one_of_two(root):
-    """The second process gets the signal; how both end."""
+    """Send the signal to the second process; return how both end."""
     runner = build(root, 'together')
     stop_in(runner, 1, signal.SIGUSR1 if get_rank() else 0)
     with pytest.raises(SystemExit) as exited:

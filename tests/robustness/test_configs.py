@@ -23,7 +23,7 @@ from ..helpers.images import CONFIGS, DEMO_CONFIG
 
 
 def part_of(cfg, key):
-    """The dict that has a dotted key, and the key's last name."""
+    """Return the dict that contains a dotted key, and the key's last name."""
     *path, last = key.split('.')
     for name in path:
         cfg = cfg[name]
@@ -57,7 +57,7 @@ def test_numbers_for_values_of_0_to_1():
     for mean, std, wrong in (
         ([0.5, 0.5, 0.5], [0.5, 0.25, 0.5], True),
         ([0.0, 0.0, 0.0], [0.5, 0.5, 0.5], True),
-        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], False),  # as they are
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], False),  # unchanged
         ([0.5, 0.5, 0.5], [58.0, 57.0, 57.0], False),
     ):
         part.mean, part.std = mean, std
@@ -67,7 +67,7 @@ def test_numbers_for_values_of_0_to_1():
     load = dict(type='mmmoca.LoadBands', channels=3)
     for loader in (cfg.train_dataloader, cfg.test_dataloader):
         loader.dataset.pipeline = [load]
-    check_config(cfg)  # these may be numbers of 0 to 1
+    check_config(cfg)  # these may be numbers from 0 to 1
 
 
 def test_more_classes_than_masks_can_hold():
@@ -80,7 +80,7 @@ def test_more_classes_than_masks_can_hold():
 
 
 def test_a_pyramid_has_the_patches_of_its_backbone():
-    """In models without our factory, which tells it."""
+    """This holds for models that our factory does not build."""
     neck = dict(type='mmmoca.ViTFeaturePyramid', in_channels=6)
     model = dict(type='RetinaNet', backbone=dict(patch_size=8))
     model['neck'] = [neck, dict(type='FPN')]
@@ -168,7 +168,7 @@ def test_keys_of_the_runner_are_no_keys_of_the_file():
     ],
 )
 def test_slips_beside_inherited_keys(key, slip):
-    """As `optim_wraper=dict(...)` in a file that has a base."""
+    """An example is `optim_wraper=dict(...)` in a file with a base."""
     cfg = Config.fromfile(DEMO_CONFIG)
     part, last = part_of(cfg, key)
     part[slip] = part[last]
@@ -195,7 +195,7 @@ def test_schedules_by_epochs_of_a_loop_by_iterations():
     'place', ['bbox_head.anchor_generator.strides', 'roi_head.featmap_strides']
 )
 def test_strides_are_those_of_the_maps(place, level):
-    """Those of a pyramid begin with 4, unless FPN leaves levels out."""
+    """The strides of a pyramid begin with 4, unless FPN leaves levels out."""
     necks = dict(type='mmmoca.ViTFeaturePyramid'), dict(type='FPN')
     necks[1]['start_level'] = level
     cfg = Config(dict(model=dict(type='A', neck=necks)))
@@ -211,7 +211,7 @@ def test_strides_are_those_of_the_maps(place, level):
 
 def test_unusual_is_not_wrong():
     parts = [
-        dict(type='RandomCrop', crop_size=(0.3, 0.7)),  # mmdet's
+        dict(type='RandomCrop', crop_size=(0.3, 0.7)),  # of mmdet
         dict(type='VisionTransformer', arch='deit-t', drop_path_rate=0),
         dict(type='NoClassAtAll', batch_sise='3', max_norm=float('inf')),
         dict(type='AmpOptimWrapper', dtype='float16'),
@@ -234,12 +234,12 @@ def test_defaults_of_the_optimizer():
     wrapper = build_optim_wrapper(build_moca(), cfg)
     rates = {group['lr'] for group in wrapper.param_groups}
     decays = {group['weight_decay'] for group in wrapper.param_groups}
-    # The others are of prototypes and of biases.
+    # The others are those of prototypes and biases.
     assert rates == {1e-3, 1e-4} and decays == {0.01, 0.05, 0}
 
 
 def test_parts_with_rates_of_their_own():
-    """The longest key counts, and its decay in the place of the rules."""
+    """The longest key counts, and its decay replaces that of the rules."""
     custom = {
         'backbone': dict(lr_mult=0.5),
         'neck': dict(lr_mult=0),
@@ -267,7 +267,7 @@ def test_parts_with_rates_of_their_own():
         elif 'generator' in name:
             expected = 0.2 * 3, 0.0, ['lr', 'weight_decay']
             assert (lr, decay, constant) == expected
-        elif name.startswith('neck'):  # no schedule moves it
+        elif name.startswith('neck'):  # no schedule changes it
             assert lr == 0 and constant[0] == 'lr'
         else:
             assert lr == (0.05 if name.startswith('backbone') else 0.1)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files of others run nothing, and touch nothing outside their folder."""
+"""Files from outside run no code and touch nothing outside their folder."""
 
 import pickle
 import re
@@ -39,7 +39,7 @@ from ..helpers.tools import ROOT, TOOLS
 def test_no_checkpoint_runs_code(tmp_path, read, form):
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
     write_payload(path, marker, form)
-    # PyTorch calls what it knows with any arguments.
+    # PyTorch calls allowed functions with any arguments.
     errors = CheckpointError, pickle.UnpicklingError, TypeError
     with pytest.raises(errors) as error:
         read(str(path))
@@ -48,7 +48,7 @@ def test_no_checkpoint_runs_code(tmp_path, read, form):
 
 
 def test_only_the_reader_reads_pickles():
-    """Engine, apis and tools ask mmmoca.checkpoints."""
+    """Engine, apis and tools read checkpoints by mmmoca.checkpoints only."""
     reads = re.compile(
         r'torch\.load\(|pickle\.loads?\(|allow_pickle=True'
         r'|mmengine\S* import .*load_checkpoint'
@@ -71,7 +71,7 @@ def test_no_run_without_our_hooks_runs_code(root, tmp_path):
 
 
 def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
-    """And what MMEngine would run of it, the config, is dropped."""
+    """MMEngine would also run the config in it, which is dropped."""
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     content = dict(meta=dict(config='import os', iter=3))
 
@@ -84,7 +84,7 @@ def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
             guarded('https://there/a.pth')
         )
         assert loaded['meta'] == dict(iter=3)
-        content = None  # it is there, and not downloaded again
+        content = None  # the file is there and is not downloaded again
     assert guarded(guarded('a.pth')) == guarded('a.pth') != 'a.pth'
 
 
@@ -92,7 +92,7 @@ def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
     'scheme', ['x', 's3', 'https', 'torchvision', 'mmcls']
 )
 def test_a_folder_named_like_a_scheme(tmp_path, monkeypatch, scheme):
-    """Its files are read as all others are."""
+    """Files in such a folder are read as all others."""
     monkeypatch.chdir(tmp_path)
     folder, marker = Path(f'{scheme}:'), tmp_path / 'it_ran'
     folder.mkdir()
@@ -106,7 +106,7 @@ def test_a_folder_named_like_a_scheme(tmp_path, monkeypatch, scheme):
 
 
 class Vault(LocalBackend):
-    """A remote place: ``s3://NAME`` is a file of a folder."""
+    """A remote place: ``s3://NAME`` is a file in a folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -124,7 +124,7 @@ def test_what_a_remote_backend_returns_runs_no_code(tmp_path, monkeypatch):
     write_payload(tmp_path / 'evil.pth', marker)
     torch.save(dict(meta=dict(iter=3)), tmp_path / 'good.pth')
     vault = Vault(tmp_path)
-    # What MMEngine's own reader of these addresses would ask, too.
+    # MMEngine's own reader of these addresses would also call this.
     for place in (fileio.io, checkpoint):
         monkeypatch.setattr(place, 'get_file_backend', lambda *_, **__: vault)
     good = CheckpointLoader.load_checkpoint(guarded('s3://good.pth'))
@@ -152,7 +152,7 @@ def test_names_of_a_model_zoo_are_read_by_our_reader(monkeypatch):
 
 
 def test_no_checkpoint_makes_pointers_of_numbers(tmp_path):
-    """By flags of the type of an array."""
+    """Flags of an array's type could turn numbers into pointers."""
     dtype = Call(np.dtype, 'f4', False, True)
     dtype.call += ((3, '<', None, None, None, -1, -1, 63),)
     reconstruct = np.empty(0).__reduce__()[0]
@@ -184,7 +184,7 @@ def test_archives_that_unpack_to_much_more(tmp_path):
 
 
 def test_no_key_is_hashed_without_end(tmp_path):
-    """A tuple of two, forty times over: 300 bytes, 2**40 parts."""
+    """Forty nested tuples of two take 300 bytes, but have 2**40 parts."""
     twice = (b'q%ch%c\x86' % (i, i) for i in range(40))
     bomb = b'\x80\x02})' + b''.join(twice) + b'K\x03s.'
     torch.save({}, tmp_path / 'empty.pth')
@@ -202,7 +202,7 @@ def test_no_key_is_hashed_without_end(tmp_path):
 
 
 def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
-    """The best one, and those to be replaced, lie in the run's folder."""
+    """The best checkpoint and outdated ones are in the run's own folder."""
     run = tmp_path / 'run'
     run.mkdir()
     for named in (tmp_path / 'best_of_mine.pth', run / 'notes.pth'):

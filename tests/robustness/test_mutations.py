@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files with one damaged part: a good result or one clear error."""
+"""Files with one damaged part give a good result or one clear error."""
 
 import random
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_run_goes_on_from_a_checkpoint_that_is_whole(root):
-    """From the newest, or if anything in it cannot be used, from the next."""
+    """A run resumes from the newest checkpoint that can be used as a whole."""
     options = {
         'train_cfg.max_iters': 4,
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': 2,
         'model.codebook.num_words': 64,
-        # Of few tensors, for files that are read many times.
+        # The checkpoint has few tensors, because it is read many times.
         'model.neck': None,
         'model.head.lambda_img': 1.0,
         'model.backbone.tap_layer': None,
@@ -71,7 +71,7 @@ ENCODERS = dict(
 
 @pytest.mark.parametrize('layout', ENCODERS)
 def test_a_damaged_encoder_is_one_error(tmp_path, layout):
-    """Or it is the encoder; no other kind of error, and no crash."""
+    """Reading gives the encoder or one error, and never crashes."""
     whole = dict(state_dict=ENCODERS[layout]())
     whole['meta'] = dict(mmmoca=dict(num_heads=2, grid=[4, 4]))
     path, errors = tmp_path / 'a.pth', 0

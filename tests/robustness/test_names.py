@@ -48,7 +48,7 @@ def test_lists_that_lead_out(tmp_path):
     options = dict(ann_file=str(path), with_label=False, pipeline=[])
     with pytest.raises(ValueError, match='out.png'):
         ImageFolder(str(root), **options)
-    # Absolute paths lie below the root of all.
+    # Absolute paths lie below the root of the file system.
     path.write_text(f'{root}/a/0.png\n{tmp_path}/out.png\n')
     assert len(ImageFolder('/', **options)) == 2
     with pytest.raises(ValueError, match='out.png'):
@@ -64,7 +64,7 @@ def test_messages_show_what_a_terminal_would_obey(tmp_path):
     with pytest.raises(FileNotFoundError) as raised:
         read_subset(str(tmp_path / 'list'), str(tmp_path), ('a', 'b'))
     assert seen in str(raised.value)
-    path = tmp_path / f'{HOSTILE}\udcff'  # no UTF-8
+    path = tmp_path / f'{HOSTILE}\udcff'  # not UTF-8
     path.touch()
     with pytest.raises(OSError) as raised:
         LoadImage(skip_unreadable=False).transform(dict(img_path=str(path)))
@@ -92,7 +92,7 @@ def test_the_number_of_processes_is_a_number(tmp_path, script):
 
 
 def make(folder, *arguments, **environment):
-    """What make would run, in an environment that is complete."""
+    """Return what make would run in a complete environment."""
     dry = 'make', '-nf', ROOT / 'Makefile', '-o', '.venv/.complete'
     return subprocess.check_output(
         [*dry, *arguments],
@@ -139,7 +139,7 @@ def test_names_in_shards_and_logs(tmp_path, caplog):
     with pytest.raises(ValueError) as raised:
         ImageFolder(str(tmp_path), with_label=False, pipeline=[LoadImage()])
     assert HOSTILE not in str(raised.value)
-    runner = ConsoleRunner.__new__(ConsoleRunner)  # of which a log is all
+    runner = ConsoleRunner.__new__(ConsoleRunner)  # only a log is left of it
     runner._log_dir, runner._timestamp = str(tmp_path), 't'
     runner._experiment_name = 'names'
     logger = runner.build_logger()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features in files: stopped, shared by processes."""
+"""Features in files, when a call is stopped or shared by processes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from ..helpers.encoders import write_run
 from ..helpers.errors import raises
 from ..helpers.tools import contents, run_tool
 
-# The batches are uneven: 48 images in blocks of 10.
+# The batches are uneven: 48 images in parts of 10.
 OPTIONS = dict(batch_size=5, num_workers=0, progress=False)
 
 
@@ -41,14 +41,14 @@ def encoder(root):
 
 
 def command(root, out):
-    """That of the tool for such a file."""
+    """Return the tool's command for such a file."""
     options = '--batch-size', 5, '--workers', 0, '--device', 'cpu'
     return 'tools/embed.py', root / 'run.pth', root / 'train', out, *options
 
 
 @pytest.fixture(scope='module')
 def written(root, encoder):
-    """Files of the same features, by the tool."""
+    """Return files of the same features, written by the tool."""
     out = root / 'features.npy'
     printed = run_tool(*command(root, out))
     assert printed.splitlines()[-1].startswith(f'{out}: 48 x 16, avg of ')
@@ -60,7 +60,7 @@ def names_of(out):
 
 
 def embed(root, out):
-    """In a process of its own."""
+    """Embed in a new process."""
     torch.set_num_threads(1)
     embedding.PART = 10
     encoder = mmmoca.load(f'{root}/run.pth', device='cpu')
@@ -68,7 +68,7 @@ def embed(root, out):
 
 
 def embed_and_die(root, out):
-    """When the second block of this process is written."""
+    """Die when this process writes the second part."""
     save, blocks = embedding.np.save, []
 
     def last_save(*arguments):
@@ -82,7 +82,7 @@ def embed_and_die(root, out):
 
 
 def test_parquet(root, encoder, tmp_path):
-    """Holds names that a list of lines cannot."""
+    """A Parquet file accepts names that a list of lines cannot contain."""
     pyarrow = pytest.importorskip('pyarrow.parquet')
     images = tmp_path / 'images'
     shutil.copytree(root / 'val' / 'class_0', images)
@@ -120,7 +120,7 @@ def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
 
 @pytest.fixture
 def begun(root, encoder, tmp_path, monkeypatch):
-    """All parts, of a call that was stopped before it joined them."""
+    """Return all parts of a call that was stopped before it joined them."""
     out = tmp_path / 'features.npy'
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(embedding, '_join', Mock(side_effect=KeyboardInterrupt))
@@ -129,7 +129,7 @@ def begun(root, encoder, tmp_path, monkeypatch):
 
 
 def test_parts_are_taken_for_no_other_encoder(root, begun, tmp_path):
-    """A call that was killed while it removed them leaves some."""
+    """A call that was killed while removing parts leaves some of them."""
     (begun / 'about.json').unlink()
     student = mmmoca.load(root / 'run.pth', 'student', device='cpu')
     out = tmp_path / 'features.npy'
@@ -181,7 +181,7 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
     printed = run_tool(*student, code=2)
     assert 'features.npy' in printed and 'weights' in printed
     assert contents(root) == before
-    # Nor is what others have begun.
+    # What others have begun is not used either.
     work = tmp_path / 'c.npy.incomplete'
     work.mkdir()
     about = json.loads(Path(f'{written}.json').read_text())
@@ -196,7 +196,7 @@ def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
     for images, name, feature, error, key in (
         (root, 'a.csv', 'avg', ValueError, 'a.csv'),
         (root, 'a.npy', 'mean', ValueError, 'mean'),
-        ([image], 'a.npy', 'avg', TypeError, ''),  # it has no name
+        ([image], 'a.npy', 'avg', TypeError, ''),  # this image has no name
     ):
         with raises(error, key):
             embed_to_file(encoder, images, out / name, feature, **OPTIONS)
@@ -209,7 +209,7 @@ def test_unreadable_images(root, encoder, tmp_path):
     for name in ('class_1/0.jpg', 'class_2/4.jpg'):
         (images / name).write_text('no image')
     out = tmp_path / 'out.npy'
-    # One line, without the traceback of a worker.
+    # The error is one line, without the traceback of a worker.
     with pytest.raises(OSError, match=r'^.*class_1/0\.jpg.*\Z'):
         embed_to_file(encoder, images, out, **OPTIONS | dict(num_workers=1))
     assert not out.exists()
@@ -225,7 +225,7 @@ def test_unreadable_images(root, encoder, tmp_path):
     torch.testing.assert_close(rows[good], expected.avg[good])
     paths = [str(root / 'val' / name) for name in names_of(out)]
     assert paths == expected.paths
-    # They were allowed in that call.
+    # In that call they were allowed.
     with raises(OSError, 'class_1/0.jpg'):
         embed_to_file(encoder, images, out, **OPTIONS)
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An encoder in a line: its features are those of the protocols."""
+"""The encoder of one line of code gives the features of the protocols."""
 
 import io
 import logging
@@ -44,7 +44,7 @@ PACK = dict(type='PackInputs')
 
 @pytest.fixture(scope='module')
 def run(root):
-    """Config and model of the run that ``root / 'run.pth'`` is of."""
+    """Return config and model of the run that wrote ``root / 'run.pth'``."""
     return write_run(root / 'run.pth')
 
 
@@ -80,7 +80,7 @@ def test_features_are_those_of_k_nn(root, run, encoder):
 
 @pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
 def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
-    """Files, places and images in memory, alone, in lists and in arrays."""
+    """Files, folders and images in memory, alone, in lists and in arrays."""
     folder = root / 'val' / 'class_0'
     expected = encoder.embed(folder)
     paths = expected.paths
@@ -118,7 +118,7 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     arrays = [np.array(image) for image in (grey, grey.convert('RGBA'))]
     found = encoder.embed([grey, *arrays])
     assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
-    # Phones write the way up beside the pixels.
+    # Phones save the orientation beside the pixels.
     exif = Image.Exif()
     exif[0x0112] = 6
     pictures[0].save(tmp_path / 'turned.png', exif=exif)
@@ -146,7 +146,7 @@ def test_tensors_are_taken_as_normalised(encoder):
 
 
 def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
-    """Those from 0 to 255 are refused; white images are above 0, too."""
+    """Values from 0 to 255 are refused; white images are also above 0."""
     images = torch.rand(2, 3, 48, 64)
     monkeypatch.setattr(encoder, '_checks_values', True)
     for encode in (encoder.embed, encoder):
@@ -159,12 +159,12 @@ def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
     right = images - 0.5
     for values, number in ((images, 2), (images, 3), (right, 3), (images, 3)):
         encoder(values)
-        assert len(recwarn) == number  # none after a batch that is right
+        assert len(recwarn) == number  # no warning after a batch that is right
 
 
 @pytest.fixture
 def half_by_default():
-    """Types that a caller prefers are not those of an encoder."""
+    """The caller's default type does not change that of an encoder."""
     torch.set_default_dtype(torch.bfloat16)
     yield
     torch.set_default_dtype(torch.float32)
@@ -172,12 +172,12 @@ def half_by_default():
 
 @MODELS.register_module()
 class OwnViT(MOCAViT):
-    """A user's, of the same parameters."""
+    """A user's class with the same parameters."""
 
 
 @MODELS.register_module()
 class OwnMOCA(MOCA):
-    """A user's, of other features."""
+    """A user's class with other features."""
 
     def embed_image(self, encoded):
         return encoded.patches.amax(1)
@@ -185,7 +185,7 @@ class OwnMOCA(MOCA):
 
 @MODELS.register_module()
 class OtherLoss(MOCA):
-    """A user's, of the same features."""
+    """A user's class with the same features."""
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ class OtherLoss(MOCA):
     ],
 )
 def test_features_of_classes_of_ones_own(tmp_path, key, name, warned):
-    """They are not computed, which is said."""
+    """They are not computed, and a warning says so."""
     write_run(tmp_path / 'run.pth', **{key: name})
     with mock.patch('mmmoca.apis.loading.print_log') as log:
         mmmoca.load(tmp_path / 'run.pth')
@@ -209,7 +209,7 @@ def test_features_of_classes_of_ones_own(tmp_path, key, name, warned):
 def test_without_a_record_images_are_those_of_torchvision(
     root, tmp_path, half_by_default
 ):
-    """Prepared as for ImageNet; all layouts are in test_libraries."""
+    """Images are prepared as for ImageNet; test_libraries has all layouts."""
     contents, vit, _ = files.checkpoint('dino')
     torch.save(contents, tmp_path / 'a.pth')
     encoder = mmmoca.load(tmp_path / 'a.pth', num_heads=files.HEADS)
@@ -226,13 +226,13 @@ def test_without_a_record_images_are_those_of_torchvision(
     found = encoder.embed(root / 'val' / 'class_0')
     images = torch.stack([prepare(Image.open(path)) for path in found.paths])
     expected = files.tokens(vit.float(), images)[:, 0]
-    # Pillow rounds to whole numbers, and that half a unit apart.
+    # Pillow rounds to whole numbers, so values may be half a unit apart.
     torch.testing.assert_close(found.cls, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
 def test_a_recorded_background_shows_where_images_are_clear(tmp_path):
-    """Behind a file, its bytes and the image in memory."""
+    """The background shows behind a file, its bytes and an image in memory."""
     colour = (250, 10, 90)
     load = dict(type='mmmoca.LoadImage', background=colour)
     resize = dict(type='Resize', scale=48)
@@ -286,12 +286,12 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     for _ in range(2):
         path = mmmoca.load(name, device='cpu').metainfo['checkpoint']
         assert path.startswith(f'{tmp_path}/hub/checkpoints/')
-        monkeypatch.setattr('torch.hub.urlopen', offline)  # it is there
-    # Another file of the same name is another file.
+        monkeypatch.setattr('torch.hub.urlopen', offline)  # the file exists
+    # Another file of the same name is read as another file.
     found.weights = 'https://hub.org/other/run.pth?download=true'
     with raises(CheckpointError, 'hub.org_other/run.pth'):
         mmmoca.load(name)
-    # A file is read where it is, which may be another one later.
+    # A local file is read in place, since it may have changed.
     found.weights = local
     path = mmmoca.load(name, device='cpu').metainfo['checkpoint']
     assert path == str(root / 'run.pth')
@@ -299,7 +299,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
 
 def test_other_sizes(root, run):
     larger = mmmoca.load(root / 'run.pth', device='cpu', img_size=(48, 96))
-    # The whole image, as the exports of such a size have it.
+    # The whole image is used, as by exports of such a size.
     image = np.zeros((64, 64, 3), np.uint8)
     image[:, 32:] = 255
     pixels = open_images([image], larger.pipeline)[0]
@@ -317,7 +317,7 @@ def test_other_sizes(root, run):
 @pytest.mark.parametrize(
     'loaders, channels, dtype',
     [
-        # As on mmpretrain's CIFAR10, which is RGB and is not resized.
+        # mmpretrain's CIFAR10 is an example: it is RGB and is not resized.
         ([], 3, np.uint8),
         ([dict(type='mmmoca.LoadBands', channels=4)], 4, np.uint16),
     ],
@@ -368,7 +368,7 @@ SIZE = torch.zeros(1, 3, 48, 48)
         (np.zeros((9, 9, 3)), {}, TypeError, 'image 0'),
         (Image.new('I;16', (9, 9)), {}, TypeError, 'image 0'),
         (np.zeros((9, 9, 7), np.uint8), {}, TypeError, '(9, 9, 7)'),
-        (np.zeros(99, np.uint8), {}, TypeError, '(99,)'),  # of a file
+        (np.zeros(99, np.uint8), {}, TypeError, '(99,)'),  # from a file
         (torch.zeros(1, 3, 9, 48), {}, ValueError, ''),
         (torch.zeros(1, 2, 48, 48), {}, ValueError, '3 channels'),
         (SIZE.int(), {}, TypeError, ''),
@@ -441,7 +441,7 @@ def test_refused_files(tmp_path, channels, options, key):
 
 
 def test_calls_share_no_state(encoder):
-    """One that begins while another runs, as in another thread."""
+    """A call may begin while another one runs, as in another thread."""
     one, other = torch.randn(2, 1, 3, 48, 48)
     expected, between = encoder(one).raw_avg, []
 
@@ -482,7 +482,7 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     assert bad.tolist() == [False, True] + [False] * 3 + [True] * 2
     expected = encoder.embed(root / 'val' / 'class_0').avg[[0, 2, 3, 4]]
     torch.testing.assert_close(found.avg[~bad], expected)
-    with pytest.raises(OSError):  # not one can be read
+    with pytest.raises(OSError):  # none can be read
         encoder.embed(images[1:], skip_unreadable=True)
 
 
@@ -493,7 +493,7 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
 def test_workers_are_as_many_as_usable_cores(
     tmp_path, monkeypatch, limits, cores
 ):
-    """A limit of the own group counts, and one of a group above it."""
+    """Limits of the process's own group and of those above it count."""
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
     monkeypatch.setattr(memory, 'GROUPS', tmp_path)
     monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')

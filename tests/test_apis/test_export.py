@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Exports, loaded again by the libraries that they are for."""
+"""Exports are loaded by the libraries that they are for."""
 
 import json
 import os
@@ -48,7 +48,7 @@ from ..helpers.checkpoint_files import (
 )
 from ..helpers.tools import run_tool
 
-# They take seconds.
+# These tests take seconds.
 GRAPHS = 'onnx', 'torch-export'
 EVERY_FORMAT = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in GRAPHS))
@@ -64,7 +64,7 @@ def pictures(size, channels=3, batch=3):
 
 @pytest.fixture
 def export(tmp_path, monkeypatch):
-    """Run the tool on what a file holds; gives the folder that it made."""
+    """Run the tool on a checkpoint; return the folder that it makes."""
     monkeypatch.chdir(tmp_path)
 
     def run(content, to, *options, code=0):
@@ -80,15 +80,15 @@ def export(tmp_path, monkeypatch):
 
 
 def split(encoded):
-    """[CLS], [AVG] and the patches of all tokens."""
+    """Split all tokens into [CLS], [AVG] and patches."""
     patches = encoded[:, 1:]
     return encoded[:, 0], patches.mean(dim=1), patches
 
 
 def run_card(folder, images):
-    """What the code of a folder's card gives names to."""
+    """Run the code of a folder's card; return the names that it defines."""
     *_, code = card_code(folder)
-    # Graphs take arrays of NumPy, which is all that ONNX Runtime needs.
+    # Graphs take NumPy arrays, the only input of ONNX Runtime.
     graph = 'session.run' in code or 'from_numpy' in code
     names = dict(images=images.numpy() if graph else images)
     with torch.no_grad():
@@ -97,14 +97,14 @@ def run_card(folder, images):
 
 
 def card_code(folder):
-    """The code of a card: to prepare a photo, if it can, and to encode."""
+    """Return a card's code, which prepares a photo, if it can, and encodes."""
     name = re.escape(folder.name)
     code = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
     return [re.sub(rf"(?<=['\:]){name}\b", str(folder), c) for c in code]
 
 
 def assert_same_features(names, encoded):
-    """A card's code finds [CLS], [AVG] and patches, of all these tokens."""
+    """Check [CLS], [AVG] and patches of a card's code against all tokens."""
     if 'tokens' in names:
         actual = split(names['tokens'])
     elif 'found' in names:
@@ -118,18 +118,18 @@ def assert_same_features(names, encoded):
 
 
 def assert_features_of_a_photo(folder, encoder):
-    """A card leads from a photo to the [CLS] that the encoder gives it."""
+    """Check that a card leads from a photo to the encoder's [CLS]."""
     photo = folder.parent / 'photo.png'
     pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), np.uint8)
     exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn, as of a phone
+    exif[0x0112] = 6  # a quarter turn, as a phone may save it
     image = Image.fromarray(pixels).resize((120, 90))
     image.putalpha(image.convert('L'))
     image.save(photo, exif=exif)
     code = card_code(folder)
     names = {}
     with torch.no_grad():
-        # Ours embeds the photo itself.
+        # This package embeds the photo itself.
         for part in code[:1] if folder.name == 'safetensors' else code:
             exec(part.replace('photo.jpg', str(photo)), names)
     if 'found' in names:
@@ -144,7 +144,7 @@ def assert_features_of_a_photo(folder, encoder):
 
 @pytest.mark.parametrize('to', EVERY_FORMAT)
 def test_features_in_other_libraries(export, tmp_path, to):
-    """Those of the ViT that was trained, which resizes its positions."""
+    """Features are those of the trained ViT, which resizes its positions."""
     resize = dict(type='Resize', scale=TRAINED[::-1], backend='pillow')
     resize['interpolation'] = 'bicubic'
     steps = [dict(type='mmmoca.LoadImage', background=(9, 99, 200)), resize]
@@ -174,9 +174,9 @@ def test_features_in_other_libraries(export, tmp_path, to):
         assert torch.equal(*last)
     elif to == 'transformers':
         assert type(names['model']) is ViTModel
-    elif to == 'dinov2':  # for segmentors, which take a map of patches
+    elif to == 'dinov2':  # for segmentors, which need a map of patches
         assert type(names['model']) is Dinov2Model
-        assert type(names['model'].config.mlp_ratio) is int  # as 5 needs it
+        assert type(names['model'].config.mlp_ratio) is int  # for version 5
         found = AutoBackbone.from_pretrained(folder)(images).feature_maps[-1]
         _, _, patches = split(names['tokens'])
         torch.testing.assert_close(found.flatten(2).mT, patches)
@@ -186,7 +186,7 @@ def test_features_in_other_libraries(export, tmp_path, to):
         assert {o.shape[0] for o in outputs} == {'batch'}
 
 
-# One graph of each: ONNX's is written from what torch.export traces.
+# One graph of each kind: ONNX's is written from that of torch.export.
 KINDS = {
     'RegisterViT': FORMATS.keys() - {'onnx'},
     # No class of dinov2 has both.
@@ -203,8 +203,8 @@ KINDS = {
     ],
 )
 def test_registers_and_rotary_positions(export, tmp_path, kind, to):
-    """Which files these are read from is in test_libraries."""
-    pytest.importorskip('transformers', '4.56')  # which knows DINOv3
+    """test_libraries checks from which files these are read."""
+    pytest.importorskip('transformers', '4.56')  # a version that knows DINOv3
     squares = to in ('transformers', 'dinov2') and kind == 'RegisterViT'
     size = (64, 64) if squares else (40, 72)
     options = '--num-heads', 2, '--img-size', *size
@@ -233,8 +233,8 @@ def test_registers_and_rotary_positions(export, tmp_path, kind, to):
 
 
 def rotary(registers=4, patch=PATCH, heads=4):
-    """A run's rotary ViT of 128 channels, whose keys have no biases."""
-    pytest.importorskip('transformers', '4.56')  # which knows DINOv3
+    """Return a run's rotary ViT of 128 channels, whose keys have no biases."""
+    pytest.importorskip('transformers', '4.56')  # a version that knows DINOv3
     arch = dict(embed_dims=128, num_layers=2, feedforward_channels=256)
     kind = MODELS.get('mmmoca.MOCAViT')
     vit = kind(
@@ -266,7 +266,7 @@ def rotary(registers=4, patch=PATCH, heads=4):
 def test_rotary_heads_of_any_width_are_read_again(
     export, tmp_path, to, registers, heads, biases
 ):
-    """With biases of keys, too, where a library has a place for them."""
+    """Biases of keys are kept where a library has a place for them."""
     content = rotary(registers, heads=heads)
     if biases:
         of_key_biases(content)
@@ -314,7 +314,7 @@ def test_libraries_round_the_width_of_an_mlp_down():
     ],
 )
 def test_what_a_library_does_not_compute(tmp_path, change, patch, to):
-    """It is measured, and nothing is written."""
+    """The difference is measured, and nothing is written."""
     content = rotary(patch=patch)
     if change is not None:
         change(content)
@@ -326,7 +326,7 @@ def test_what_a_library_does_not_compute(tmp_path, change, patch, to):
 
 
 def test_periods_in_bfloat16_are_those_of_the_libraries(tmp_path):
-    """As DINOv3's authors save them."""
+    """DINOv3's authors save the periods in this type."""
     content = rotary()
     periods = content['state_dict']['backbone.rotary_periods']
     periods.copy_(periods.bfloat16())
@@ -342,7 +342,7 @@ def test_periods_in_bfloat16_are_those_of_the_libraries(tmp_path):
     'to', ['timm', pytest.param('torch-export', marks=pytest.mark.slow)]
 )
 def test_a_full_disk_is_an_error(export, tmp_path, to):
-    """PyTorch's own writer ends the process."""
+    """PyTorch's own writer would end the process."""
     torch.save(run_content()[0], tmp_path / 'in.pth')
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
@@ -354,7 +354,7 @@ def test_a_full_disk_is_an_error(export, tmp_path, to):
 
 
 def run_content(img_size=SIZE, channels=3, **config):
-    """A checkpoint of a pretraining by such a config."""
+    """Return a checkpoint of a pretraining run with such a config."""
     content, teacher, _ = checkpoint('mmmoca', img_size)
     if channels != 3:
         teacher = mm_vit(img_size, seed=1, in_channels=channels)
@@ -372,7 +372,7 @@ NUMBERS = dict(mean=[100.0, 120.0, 140.0], std=[50.0, 60.0, 70.0])
 def test_images_are_prepared_as_in_the_evaluation(
     root, export, tmp_path, monkeypatch
 ):
-    """Resized, cropped and normalised alike, by libraries and by hand."""
+    """Libraries and cards prepare images as the evaluation does."""
     resize = dict(type='ResizeEdge', scale=40, edge='short', backend='pillow')
     steps = [
         dict(type='LoadImageFromFile'),
@@ -393,10 +393,10 @@ def test_images_are_prepared_as_in_the_evaluation(
     processor = AutoImageProcessor.from_pretrained(folder, use_fast=False)
     actual = processor(image, return_tensors='pt').pixel_values
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-    # Its pooler is nothing new, and gives [CLS].
+    # The pooler has no weights of its own and returns [CLS].
     _, loaded = ViTModel.from_pretrained(folder, output_loading_info=True)
     assert not any(loaded.values())
-    if ViTConfig().to_dict().get('pooler_act'):  # not before 4.50
+    if ViTConfig().to_dict().get('pooler_act'):  # only from 4.50 on
         options = dict(model=str(folder), device='cpu', use_fast=False)
         extract = pipeline('image-feature-extraction', **options)
         found = extract(image, pool=True, return_tensors=True)
@@ -423,7 +423,7 @@ def preprocessing_in(folder):
 
 @pytest.mark.parametrize('to', ['timm', 'safetensors'])
 def test_models_of_bgr_images(export, to):
-    """Others load RGB; OpenMMLab goes on loading BGR."""
+    """Other libraries load RGB images; OpenMMLab still loads BGR."""
     content, teacher = run_content(model=dict(data_preprocessor=NUMBERS))
     folder = export(content, to)
     images = pictures((SIZE, SIZE))
@@ -454,7 +454,7 @@ def test_many_bands(export):
 
 @pytest.mark.parametrize('to', ['timm', 'transformers', 'safetensors'])
 def test_exports_are_checkpoints(export, to):
-    """All that the first file said is known of the export, too."""
+    """An export records all that the original file recorded."""
     content, teacher = run_content(
         TRAINED, model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
     )
@@ -466,7 +466,7 @@ def test_exports_are_checkpoints(export, to):
         tokens(build_vit(read), images), tokens(teacher, images)
     )
     assert read[1:3] == ('mmmoca', 'teacher') and read.feature == 'cls'
-    if to == 'timm':  # which pools them so
+    if to == 'timm':  # which pools them in this way
         pooled = run_card(folder, images)['model'](images)
         torch.testing.assert_close(pooled, tokens(teacher, images)[:, 0])
     known = preprocessing_of(read)
@@ -476,13 +476,13 @@ def test_exports_are_checkpoints(export, to):
 
 
 def card_of(folder):
-    """Front matter and text of a card."""
+    """Return front matter and text of a card."""
     _, front, text = (folder / 'README.md').read_text().split('---\n', 2)
     return yaml.safe_load(front), text
 
 
 def test_cards(export):
-    """Nothing but what the checkpoint says, and no folders."""
+    """Cards state what the checkpoint says, and name no folders."""
     content = run_content(data_root='/home/me', work_dir='/home/me/work')[0]
     front, text = card_of(export(content, 'safetensors'))
     assert front['library_name'] == 'mmmoca'

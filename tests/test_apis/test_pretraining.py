@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining in a call is what tools/train.py does."""
+"""Pretraining in one call does what tools/train.py does."""
 
 import random
 import signal
@@ -31,7 +31,7 @@ OWN = {'optim_wrapper.optimizer.lr': 1e-4, 'model.image_embedding': 'cls'}
 
 @pytest.fixture(scope='module')
 def run(root, tmp_path_factory):
-    """The folder of a run, and the checkpoint that it returned."""
+    """Return the folder of a run, and the checkpoint that it returned."""
     out = tmp_path_factory.mktemp('run')
     settings = RUN | tiny_run() | OWN
     return out, mmmoca.pretrain(root / 'train', out, **settings)
@@ -51,7 +51,7 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     assert_same(first, second)
     saved = Config.fromfile(out / f'{CONFIG}.py')
     assert saved.optim_wrapper.optimizer.lr == 1e-4
-    assert saved.model.codebook.num_words == 64  # of the rules
+    assert saved.model.codebook.num_words == 64  # from the rules
     encoder = mmmoca.load(last, device='cpu')
     assert encoder.metainfo['num_heads'] == 2
     images = encoder.preprocessing
@@ -62,7 +62,7 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
 
 @pytest.mark.slow
 def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
-    """In a notebook it takes the place of the log."""
+    """In a notebook, the bar replaces the log."""
     out, last = run
     images, longer = root / 'train', dict(epochs=2, batch_size=16)
     with raises(CheckpointError, str(out)):

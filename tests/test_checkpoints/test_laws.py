@@ -41,7 +41,7 @@ NUMBERS = st.integers(0, 99).map(str)
 
 @st.composite
 def names(draw, parts):
-    """A name of mmpretrain's ViT."""
+    """Draw a name of mmpretrain's ViT."""
     name = draw(st.sampled_from([*WHOLE, *SCALE, *parts]))
     if name in parts:
         name = f'{name}.{draw(KINDS)}'
@@ -57,7 +57,7 @@ def test_names_of_timm_and_back(name):
 def test_names_of_transformers_and_back(name, column):
     written = HUGGINGFACE.from_mmpretrain(name, column)
     assert HUGGINGFACE.to_mmpretrain(written) == name
-    # As DINOv3's layers are saved, and those of version 5 in memory.
+    # As layers of DINOv3 are saved, and as version 5 names them in memory.
     for old in ('layer.', 'layers.'):
         other = written.replace('encoder.layer.', old)
         assert HUGGINGFACE.to_mmpretrain(other) == name
@@ -65,7 +65,7 @@ def test_names_of_transformers_and_back(name, column):
 
 @given(st.text('abn.#019_', max_size=20), st.sampled_from([TIMM, HUGGINGFACE]))
 def test_other_names_stay(name, table):
-    """Also those that begin as known ones do, and go on without a dot."""
+    """This includes names that begin like known ones, but not up to a dot."""
     for other in (f'neck.{name}', f'ln1x{name}', f'normx{name}'):
         assert table.to_mmpretrain(other) == other
         assert table.from_mmpretrain(other) == other
@@ -73,7 +73,7 @@ def test_other_names_stay(name, table):
 
 @st.composite
 def encoders(draw):
-    """Tensors of a small ViT in one of the forms that files have."""
+    """Draw tensors of a small ViT in one of the forms that files have."""
     registers, rotary = draw(st.integers(0, 3)), draw(st.booleans())
     grid = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     vit = MOCAViT(
@@ -104,7 +104,7 @@ def encoders(draw):
             for name in [n for n in state if n.endswith('.k.bias')]:
                 del state[name]
     naming = draw(st.sampled_from(['timm', 'mmpretrain', 'huggingface']))
-    # Some of timm have no position of [CLS].
+    # Some of timm's ViTs have no position of [CLS].
     if naming == 'timm' and not rotary and draw(st.booleans()):
         state['pos_embed'] = state['pos_embed'][:, 1:]
     return state, dict(grid=grid, num_heads=2), naming
@@ -121,7 +121,7 @@ def test_the_normal_form_is_pure_and_final(encoder):
     again, changes = normalise(normal, record, 'mmpretrain', 'a')
     assert_same(again, normal)
     check_shapes(normal, 'a')
-    # Neither apart nor scaled nor masked any more.
+    # Queries, keys and values are joined, and nothing is scaled or masked.
     assert not [n for n in normal if 'gamma' in n or 'mask' in n]
     assert not [n for n in normal if '.q.' in n or '.k.' in n]
     found = find_backbone(dict(state_dict=normal, meta=dict(mmmoca=record)))
@@ -166,7 +166,7 @@ RECORDS = st.fixed_dictionaries(
 
 
 def listed(value):
-    """As JSON has it, in which tuples are lists."""
+    """Turn tuples into lists, as JSON does."""
     if isinstance(value, dict):
         return {key: listed(part) for key, part in value.items()}
     several = isinstance(value, list | tuple)
@@ -191,7 +191,7 @@ SMALL = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 @given(GRIDS, st.none() | GRIDS, st.integers(0, 2))
 def test_grids_of_positions(grid, recorded, extra):
-    """What is recorded if it fits, else a square if it is one."""
+    """The grid is the recorded one if it fits, otherwise a square."""
     patches = math.prod(grid)
     positions = torch.empty(1, extra + patches, 1, device='meta')
     found = position_grid(recorded, positions, extra)
@@ -207,7 +207,7 @@ def test_grids_of_positions(grid, recorded, extra):
 @pytest.mark.parametrize('mode', ['bicubic', 'bilinear'])
 @given(SMALL, SMALL)
 def test_resized_positions(mode, grid, other):
-    """Those of [CLS] stay, equal ones stay equal; to its own grid all do."""
+    """[CLS] keeps its position, and so do all tokens on the same grid."""
     positions = torch.randn(1, 1 + math.prod(grid), 3)
     state = {
         'pos_embed': positions,

@@ -19,7 +19,7 @@ from ..helpers.runs import assert_same
 
 
 def test_heads_that_only_moco_v3_has():
-    """mmpretrain adds its network to the table of all ViTs."""
+    """mmpretrain adds MoCo v3's network to the table of all ViTs."""
     vit = MoCoV3ViT(arch='mocov3-small', img_size=32, patch_size=16)
     state = vit.state_dict()
     backbone = find_backbone(dict(model_state_dict=state))
@@ -27,7 +27,7 @@ def test_heads_that_only_moco_v3_has():
     pair = with_prefix('backbone.', state)
     pair |= with_prefix('momentum_encoder.module.0.', state)
     backbone = find_backbone(dict(state_dict=pair))
-    # Also after a conversion, which records it.
+    # The layout stays after a conversion, which records it.
     again = find_backbone(backbone_checkpoint(backbone, 'a.pth'))
     for found in (backbone, again):
         assert (found.layout, num_heads_of(found)) == ('mocov3', 12)
@@ -61,7 +61,7 @@ BOTH = {
         state_dict=with_prefix('model.', TIMM)
         | with_prefix('model_ema.module.', averaged(TIMM))
     ),
-    # Its hook swaps the two.
+    # MMEngine's hook swaps the two.
     'mmengine': dict(
         state_dict=with_prefix('backbone.', averaged(TIMM)),
         ema_state_dict=with_prefix('module.backbone.', TIMM)
@@ -73,7 +73,7 @@ BOTH = {
 
 @pytest.mark.parametrize('kind', BOTH)
 def test_raw_and_averaged_weights(tmp_path, kind):
-    """One of the two is taken and named, either can be chosen."""
+    """One of the two is used and named, and either can be chosen."""
     path = tmp_path / 'a.pth'
     torch.save(BOTH[kind], path)
     raw = TIMM['cls_token']
@@ -101,7 +101,7 @@ def test_an_averaged_teacher_is_the_teacher():
 
 
 def test_raw_teachers_and_students_beside_averaged_ones():
-    """As MMEngine's EMAHook leaves them after a pretraining."""
+    """MMEngine's EMAHook leaves such a file after a pretraining."""
     raw = with_prefix('backbone.', TIMM)
     raw |= with_prefix('teacher.', averaged(TIMM))
     content = dict(
@@ -123,7 +123,7 @@ def test_a_student_without_its_teacher():
 
 
 def test_files_of_other_kinds(tmp_path):
-    """Formats go by the content."""
+    """The content determines the format."""
     state = checkpoint('timm')[0]
     write_checkpoint(
         dict(state_dict=state, meta={}), tmp_path / 'a.safetensors'
@@ -138,11 +138,11 @@ def test_files_of_other_kinds(tmp_path):
 def test_written_checkpoints(tmp_path, suffix):
     path = tmp_path / 'new' / f'a.{suffix}'
     values = torch.arange(12.0).view(3, 4)
-    # A view of more, and one that is not contiguous.
+    # A view of a larger tensor, and a tensor that is not contiguous.
     state = {'a': values[1], 'b': values.T}
     write_checkpoint(dict(state_dict=state, meta={}), path)
     assert [child.name for child in path.parent.iterdir()] == [path.name]
-    # Readable by whom any new file is.
+    # Its permissions are those of any new file.
     (tmp_path / 'any').touch()
     assert path.stat().st_mode == (tmp_path / 'any').stat().st_mode
     read = read_checkpoint(path)['state_dict']

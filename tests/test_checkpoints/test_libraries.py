@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A file of any library computes behind every door what its library does.
+"""A file of any library gives the same tokens through every door.
 
-Where an encoder goes on, to other libraries, is in test_export.
+test_export checks encoders that are written for other libraries.
 """
 
 import json
@@ -26,7 +26,7 @@ from ..helpers.builders import build_moca
 from ..helpers.tools import run_tool
 
 transformers = pytest.importorskip('transformers')
-# Those of `files.token_vit`, and its image.
+# The tokens of `files.token_vit`, and its image.
 SIZES = dict(
     hidden_size=128,
     num_attention_heads=2,
@@ -34,7 +34,7 @@ SIZES = dict(
     patch_size=8,
     image_size=32,
 )
-# What version 5 calls otherwise in memory, which it does not save so.
+# Version 5 names these differently in memory, but not in a file.
 IN_MEMORY = {
     'attention.attention.query': 'attention.q_proj',
     'attention.attention.key': 'attention.k_proj',
@@ -84,7 +84,7 @@ def saved(vit):
 
 
 def scaled(layout, write=saved, **options):
-    """timm's with LayerScale."""
+    """Return timm's ViT with LayerScale."""
     vit = files.timm_vit(**dict(init_values=0.3) | options)
     return Source(write(vit), vit, layout)
 
@@ -95,7 +95,7 @@ def of_timm(kind, layout, target, write=saved, **sizes):
 
 
 def of_transformers(name, target, sizes, write=lambda vit: None):
-    """Skipped where a version does not know the model."""
+    """Build a model of transformers; skip if the version does not know it."""
     if not hasattr(transformers, f'{name}Model'):
         pytest.skip(f'transformers {transformers.__version__}')
     config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
@@ -105,7 +105,7 @@ def of_transformers(name, target, sizes, write=lambda vit: None):
 
 
 def chunked(vit):
-    """Blocks in chunks, as runs of DINOv2 have them."""
+    """Put blocks into chunks, as runs of DINOv2 do."""
     teacher = {
         f'backbone.{name}'.replace('blocks.', 'blocks.0.'): value
         for name, value in vit.state_dict().items()
@@ -114,7 +114,7 @@ def chunked(vit):
 
 
 def in_memory(vit):
-    """Below a classifier, whose own weights are left out."""
+    """Put the ViT below a classifier, whose own weights are left out."""
     state = files.with_prefix('vit.', vit.state_dict())
     for old, new in IN_MEMORY.items():
         state = {name.replace(old, new): v for name, v in state.items()}
@@ -122,7 +122,7 @@ def in_memory(vit):
 
 
 def authors_dinov2(vit):
-    """Their file has a position of [CLS], and timm's adds it to [CLS]."""
+    """Return the authors' file, in which [CLS] has a position."""
     state = vit.state_dict()
     position = torch.randn(1, 1, 128)
     state['cls_token'] = state['cls_token'] - position
@@ -132,7 +132,7 @@ def authors_dinov2(vit):
 
 
 def authors_dinov3(vit):
-    """Their file has biases of keys, which a mask switches off."""
+    """Return the authors' file: its biases of keys are masked out."""
     state = vit.state_dict()
     for name in [n for n in state if n.endswith('q_bias')]:
         query, value = state.pop(name), state.pop(name.replace('q_b', 'v_b'))
@@ -192,13 +192,13 @@ SOURCES = {
     'HF DINOv3': partial(of_transformers, 'DINOv3ViT', ROTARY, HIDDEN | FOUR),
 }
 PAIRED = list(SOURCES)[:5]
-# Some are of the time before PyTorch's archives.
+# Some files are older than PyTorch's zip archives.
 LEGACY = 'DINO', 'DeiT'
 
 
 @pytest.fixture(scope='module', params=SOURCES)
 def source(request, tmp_path_factory):
-    """A file of a library, and where it is."""
+    """Return a file of a library, and its path."""
     found = SOURCES[request.param]()
     folder = tmp_path_factory.mktemp('source')
     if found.content is None:
@@ -211,7 +211,7 @@ def source(request, tmp_path_factory):
 
 
 def vit_config(source, **options):
-    """Config of the ViT that takes it."""
+    """Return the config of the ViT that loads it."""
     dims = 128 if source.heads == 2 else files.DIMS
     arch = dict(
         embed_dims=dims,
@@ -224,7 +224,7 @@ def vit_config(source, **options):
 
 
 def features(encoder, images):
-    """All tokens of one of our encoders."""
+    """Return all tokens of one of our encoders."""
     with torch.no_grad():
         found = encoder(images)
     torch.testing.assert_close(found.avg, found.patches.flatten(2).mean(2))
@@ -244,7 +244,7 @@ def by_load(source, path, which, folder):
 
 
 def by_load_from(source, path, which, folder):
-    """In a run that tests, by the type of the backbone alone."""
+    """Load it in a test run, given the type of the backbone alone."""
     model = files.classifier(**vit_config(source))
     scheme = '' if which == 'teacher' else 'mmmoca-student://'
     files.load_as_a_run(model, f'{scheme}{path}', trains=False)
@@ -292,7 +292,7 @@ def check(model, encoders, size):
         files.assert_close(encode(images), expected)
 
 
-# They write one form of all files, which the others have read.
+# These files are all written in one form, which was read above.
 WRITERS = 'convert', 'export'
 WRITTEN = 'ours', 'timm', 'DINOv2 registers', 'DINOv3', 'HF ViT'
 READ = [
@@ -330,7 +330,7 @@ def write_photo(folder):
     ],
 )
 def test_images_of_transformers(tmp_path, kind, options):
-    """A file beside the weights says how they are prepared."""
+    """A file beside the weights says how images are prepared."""
     source = of_transformers('ViT', WIDE, HIDDEN)
     processor = getattr(transformers, f'{kind}ImageProcessor')(**options)
     source.vit.save_pretrained(tmp_path)
@@ -387,7 +387,7 @@ def test_tokens_of_students(tmp_path, name, door):
 
 @pytest.mark.slow
 def test_starts_of_pretraining(source, tmp_path):
-    """Student and teacher, and what the run then saves."""
+    """Student and teacher start from the file, and the run saves them."""
     source, path = source
     vit = vit_config(source, tap_layer=1, in_channels=3)
     if source.kind.startswith('mmpretrain'):
@@ -420,7 +420,7 @@ def test_starts_of_pretraining(source, tmp_path):
 
 @pytest.mark.slow
 def test_what_lies_beside_the_weights(tmp_path):
-    """Heads and normalisation, which no tensor tells."""
+    """The number of heads and the normalisation are in no tensor."""
     sizes = SIZES | dict(num_attention_heads=8, layer_norm_eps=1e-6)
     config = transformers.ViTConfig(**sizes)
     vit = files.randomise(transformers.ViTModel(config), 0)
@@ -465,9 +465,9 @@ def test_what_lies_beside_the_weights(tmp_path):
     assert loaded.metainfo['num_heads'] == 4
     assert loaded.preprocessing.source == 'assumed'  # of another scale
     (tmp_path / 'preprocessor_config.json').unlink()
-    loaded = mmmoca.load(path, device='cpu')  # timm's
+    loaded = mmmoca.load(path, device='cpu')  # of timm
     assert loaded.preprocessing.mean == (0,) * 3
-    # Which positions that are added do not have.
+    # Added positions have no such entry.
     theta = {'model_type': 'vit', 'rope_theta': 10000}
     (tmp_path / 'config.json').write_text(json.dumps(theta))
     assert mmmoca.load(path, device='cpu', num_heads=2)

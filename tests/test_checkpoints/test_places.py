@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where a checkpoint comes from, on two processes that share a machine."""
+"""Where a checkpoint comes from, with two processes on one machine."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ from ..helpers.distributed import run_processes
 
 
 class Slow(SimpleHTTPRequestHandler):
-    """Serves a folder, and notes what it was asked for."""
+    """Serves a folder, and records the requests."""
 
     asked = []
 
     def do_GET(self):
         self.asked.append(self.path)
-        time.sleep(0.2)  # the other process would be here by now
+        time.sleep(0.2)  # the other process would have asked by now
         super().do_GET()
 
     def log_message(self, *_):
@@ -34,7 +34,7 @@ class Slow(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """A folder, and where it is served."""
+    """Return a folder and its address."""
     folder = tmp_path / 'served'
     folder.mkdir()
     handler = partial(Slow, directory=str(folder))
@@ -48,13 +48,13 @@ def served(tmp_path):
 
 
 def fetch(home, sources):
-    """Of each source the path and a number in it, or its error."""
+    """Return, for each source, the path and a number in it, or its error."""
     os.environ.update(no_proxy='*')
     hub.set_dir(str(home))
     found = []
     for source in sources:
         if get_rank() == 1:
-            time.sleep(0.1)  # it asks later
+            time.sleep(0.1)  # this one asks later
         try:
             with local_file(source) as path:
                 found.append((path, int(read_checkpoint(path)['a'])))
@@ -65,7 +65,7 @@ def fetch(home, sources):
 
 @pytest.mark.processes
 def test_one_download_for_all_processes(tmp_path, served):
-    """Both read the same file; neither waits for ever if there is none."""
+    """Both read the same file; neither waits for ever for a missing one."""
     folder, url = served
     torch.save(dict(a=torch.tensor(3)), folder / 'a.pth')
     torch.save(dict(a=torch.tensor(4)), tmp_path / 'here.pth')
@@ -83,7 +83,7 @@ def test_one_download_for_all_processes(tmp_path, served):
     for results in (first, second):
         for index in (1, 3, 6):
             assert os.path.basename(sources[index]) in results[index]
-    # Where there is none, each looks: it may be on another machine.
+    # If a file is missing, each process looks: machines may differ.
     for name in ('a.pth', good):
         assert Slow.asked.count(f'/{name}') == 1
     written = {p.name for p in (tmp_path / 'hub').rglob('*') if p.is_file()}

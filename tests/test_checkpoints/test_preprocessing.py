@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run records of its images; exports and encoders have the rest."""
+"""What a run records of its images."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from ..helpers.checkpoint_files import mm_vit
     ],
 )
 def test_whole_images(steps, expected):
-    """Beside the training's pipeline, and a variable that was inherited."""
+    """The config also has a training pipeline and an inherited variable."""
     load, pack = dict(type='LoadImageFromFile'), dict(type='PackInputs')
     edge = dict(type='ResizeEdge', scale=55)
     other = [load, edge, dict(type='CenterCrop', crop_size=48), pack]
@@ -34,13 +34,13 @@ def test_whole_images(steps, expected):
     )
     known = run_record(config, mm_vit())['preprocessing']['pipeline']
     assert [step['type'] for step in known] == ['LoadImageFromFile', *expected]
-    assert known[0]['cut_to_8_bits']  # which the training alone has
+    assert known[0]['cut_to_8_bits']  # which only the training has
     if not steps:
         assert known[1]['scale'] == mm_vit().img_size[0]
 
 
 def test_crops_have_the_same_share_of_an_image():
-    """256 for 224, as nothing is recorded, and 55 of a record for 48."""
+    """The ratio is the recorded one, or 256 to 224 without a record."""
     backbone = find_backbone(dict(state_dict=mm_vit().state_dict()))
     steps = [dict(type='ResizeEdge', scale=96, edge='short')]
     steps += [dict(type='CenterCrop', crop_size=48)]

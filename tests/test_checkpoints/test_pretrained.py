@@ -28,7 +28,7 @@ KINDS = dict(
 
 @pytest.fixture
 def build(tmp_path):
-    """A model whose backbone has a Pretrained init of what a file holds."""
+    """Build a model whose backbone has a Pretrained init from such a file."""
 
     def write_and_build(content, prefix=None, **backbone):
         file = str(tmp_path / 'a.pth')
@@ -54,7 +54,7 @@ def test_a_final_norm_that_a_pyramid_has_no_use_for(build):
     ('layout', 'prefix'), [('mmmoca', 'teacher.'), ('moca', 'backbone')]
 )
 def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
-    """Not by a scheme, of which test_libraries has all files."""
+    """The prefix chooses the encoder; test_libraries tests the schemes."""
     content, teacher, student = checkpoint(layout)
     is_student = prefix == 'backbone'
     expected = (student if is_student else teacher).state_dict()
@@ -63,8 +63,8 @@ def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
     model = build(content, prefix)
     ((report, _),) = check_pretrained_inits(model)
     assert f'{len(expected)} of {len(expected)}' in report
-    assert ('teacher.' in report) == is_student  # which there is, too
-    (tmp_path / 'a.pth').unlink()  # it was read once
+    assert ('teacher.' in report) == is_student  # which the file has, too
+    (tmp_path / 'a.pth').unlink()  # the file was read once
     model.init_weights()
     assert check_pretrained_inits(model) == []
     assert_same(model.backbone.state_dict(), expected)
@@ -76,7 +76,7 @@ def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
     [[PretrainedInit], ['mmengine.Pretrained'], ['Normal', 'Pretrained']],
 )
 def test_no_initialisation_overwrites_them(tmp_path, kind, types):
-    """Whatever the form of ``init_cfg``; our ViT needs no check for that."""
+    """This holds for each form of ``init_cfg``; our ViT needs no check."""
     config = mm_config(type=KINDS[kind], out_type='cls_token')
     source = randomise(MODELS.build(config), 3).state_dict()
     torch.save(source, tmp_path / 'a.pth')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining that starts from weights of other methods and libraries."""
+"""Pretraining starts from weights of other methods and libraries."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ DINOV2 = dict(init_values=0.3)
 
 
 def moca(**changes):
-    """A model of pretraining whose ViTs are those of ``files``."""
+    """Build a pretraining model whose ViTs are those of ``files``."""
     vit = files.mm_config(in_channels=3)
     names = 'arch', 'img_size', 'patch_size', 'in_channels'
     settings = {f'backbone__{name}': vit[name] for name in names}
@@ -22,7 +22,7 @@ def moca(**changes):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a model from what a file holds, as a run; what is said of it."""
+    """Start a model from such a file, as a run does; return the log lines."""
 
     def load(model, content):
         path = tmp_path / 'start.pth'
@@ -34,7 +34,7 @@ def start(tmp_path):
 
 
 def assert_starts(model, expected):
-    """Teacher and student compute what this model of RGB images does."""
+    """Check that teacher and student compute what this RGB model does."""
     projection = model.backbone.patch_embed.projection
     shape = 2, projection.in_channels, *model.backbone.img_size
     images = torch.randn(shape)
@@ -50,7 +50,7 @@ def assert_starts(model, expected):
 
 
 def test_an_encoder_fills_nothing_else(start):
-    """What it then computes is in test_libraries."""
+    """test_libraries checks what the encoder then computes."""
     content, teacher, _ = files.checkpoint('dino')
     model = moca()
     before = {k: v.clone() for k, v in model.neck.state_dict().items()}
@@ -62,9 +62,9 @@ def test_an_encoder_fills_nothing_else(start):
 
 
 def test_layer_scale(start):
-    """In float16, where its small factors would make weights vanish.
+    """Small factors would make weights vanish in float16.
 
-    A model with LayerScale of its own gets factors of 1.
+    A model that has LayerScale gets factors of 1.
     """
     source = files.mm_vit(layer_scale_init_value=0.3)
     state = {k: v.half() for k, v in source.state_dict().items()}
@@ -78,7 +78,7 @@ def test_layer_scale(start):
 
 
 def test_own_pretraining(start):
-    """Codebook, decoder and generators too, where they fit."""
+    """Codebook, decoder and generators are loaded where they fit."""
     source = files.randomise(moca(), seed=5)
     state = {k: v.clone() for k, v in source.state_dict().items()}
     model = moca()
@@ -119,7 +119,7 @@ def test_own_words_for_images_of_another_size(start):
 
 @pytest.mark.parametrize('channels', [1, 3])
 def test_other_sizes(start, channels):
-    """DINOv2's patch and grid, and images of one channel."""
+    """DINOv2's patch and grid are adapted, also to images of one channel."""
     vit = dict(DINOV2, patch_size=14)
     source = files.timm_vit(**vit, img_size=7 * 14, dynamic_img_size=False)
     size = dict(img_size=56, patch_size=14, in_channels=channels)

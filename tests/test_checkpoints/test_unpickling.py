@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What our reader lets in beside tensors."""
+"""What our reader accepts beside tensors."""
 
 import datetime
 from pickle import UnpicklingError
@@ -27,7 +27,7 @@ def test_checkpoints_of_mmengine(tmp_path):
     content = dict(
         loss=buffer,
         numbers=[np.float64(0.5), np.bool_(True)],
-        # As a saved state of NumPy's or PyTorch's generator.
+        # A saved state of NumPy's or PyTorch's generator is an example.
         rng=(np.arange(5, dtype=np.uint32), np.zeros(2, np.int8)),
         weight=torch.arange(3.0),
     )
@@ -35,7 +35,7 @@ def test_checkpoints_of_mmengine(tmp_path):
     torch.save(content, path)
     with pytest.raises(UnpicklingError, match='HistoryBuffer'):
         torch.load(path, weights_only=True)
-    # NumPy 2 has another name for a module than NumPy 1.
+    # NumPy 2 and NumPy 1 name a module differently.
     other = tmp_path / 'other.pth'
     torch.save(content, other, _use_new_zipfile_serialization=False)
     data = other.read_bytes()
@@ -53,7 +53,7 @@ def test_checkpoints_of_mmengine(tmp_path):
 
 
 def test_what_the_process_allows_does_not_count(tmp_path):
-    """`torch.load` would call it; what is not allowed is in robustness."""
+    """`torch.load` would call it; robustness tests what is not allowed."""
     content = Call(getattr, np.ndarray, 'tofile')
     torch.save({'state_dict': content}, tmp_path / 'foreign.pth')
     before = torch.serialization.get_safe_globals()
@@ -83,7 +83,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize('reason', UNUSABLE)
 def test_what_no_reader_can_use(tmp_path, reason):
-    """Is refused, wherever it is in the file, with the file's name."""
+    """It is refused wherever it is; the error names the file."""
     path = tmp_path / 'odd.pth'
     torch.save(dict(state_dict=dict(a=EYE), more=[UNUSABLE[reason]]), path)
     for lazy in (False, True):
@@ -106,7 +106,7 @@ def test_what_no_reader_can_use(tmp_path, reason):
     ],
 )
 def test_broken_records(tmp_path, record):
-    """In both formats."""
+    """They are found in both formats."""
     content = dict(state_dict=dict(a=EYE), meta=dict(mmmoca=record))
     for file in ('a.pth', 'a.safetensors'):
         write_checkpoint(content, tmp_path / file)
