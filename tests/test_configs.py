@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Every shipped config builds, and says what the paper says."""
+"""Every shipped config builds and has the paper's numbers."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_config_builds(config, no_first_weights):
         MODELS.build(config.model)
     for hook in config.default_hooks.values():
         if hook.get('type', '').startswith('mmmoca.'):
-            # A recipe writes a number.
+            # The recipe writes a number here.
             HOOKS.build(
                 {k: 0.9 if v == 'auto' else v for k, v in hook.items()}
             )

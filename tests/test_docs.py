@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the documentation shows is run as it stands there."""
+"""The code of the documentation is run as it is printed."""
 
 import argparse
 import re
@@ -21,7 +21,7 @@ from .helpers.images import write_images
 from .helpers.runs import NO_VALIDATION, demo_runner
 from .helpers.tools import ROOT, run_tool, snippets
 
-# A quick one has the name of the config of one's own images.
+# A quick config has the name of the config of one's own images.
 CONFIG = f"""
 _base_ = '{ROOT}/configs/moca_vit-s16_own-images.py'
 small = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
@@ -34,7 +34,7 @@ val_cfg = dict(bank_dataloader=alone)
 log_level = 'ERROR'
 """
 
-# Pages whose commands are checked, and what their arguments name.
+# Pages whose commands are checked, and the values of their variables.
 GUIDES = [
     path.relative_to(ROOT).as_posix()
     for place in ('*.md', 'docs/get_started/*.md', 'docs/guides/*.md')
@@ -50,7 +50,7 @@ FOLDERS = (
     'path/to/masks',
     'work_dirs/RUN',
 )
-# Places of the arguments that a script keeps from the program it starts.
+# Positions of arguments that a script does not pass to its program.
 KEPT = dict(
     dist_train=(1,), dist_test=(2,), slurm_train=(0, 1, 3), slurm_test=(0, 1)
 )
@@ -58,7 +58,7 @@ KEPT = dict(
 
 @pytest.mark.slow
 def test_python(tmp_path, monkeypatch):
-    """The three lines of the README, then the guide, line after line."""
+    """Run the lines of the README, then those of the guide."""
     monkeypatch.chdir(tmp_path)
     write_images(tmp_path / 'labelled', train=6, val=2)
     shutil.copytree('labelled/train', 'images')
@@ -111,11 +111,11 @@ def test_backbone_of_the_guide():
 
 
 class Parsed(BaseException):
-    """The arguments of a command are right."""
+    """Raised when the arguments of a command are right."""
 
 
 def check_arguments(program, *arguments):
-    """Let a program of the repository parse its arguments, and no more."""
+    """Let a program of the repository parse its arguments, and do no more."""
     parse_args = argparse.ArgumentParser.parse_args
 
     def parse(self, args=None, namespace=None):
@@ -136,7 +136,7 @@ def check_arguments(program, *arguments):
 
 @pytest.mark.parametrize('file', GUIDES)
 def test_shell(file, tmp_path, monkeypatch):
-    """Programs know the arguments that the commands of a page give them."""
+    """Programs accept the arguments in the commands of a page."""
     monkeypatch.chdir(tmp_path)
     makefile = (ROOT / 'Makefile').read_text()
     for name in ('tools', 'configs', 'projects'):
@@ -186,7 +186,7 @@ def test_target_of_ones_own():
     colours = torch.randn(2, 4, 3, 1, 1)
     losses = model.loss(list(colours.expand(-1, -1, -1, *MOCA_SIZE)))
     error = colours.flatten(2) - predictor.bias
-    # lambda is one half, twice: the two views.
+    # lambda is one half, and there are two views.
     torch.testing.assert_close(losses['loss_loc'], error.square().mean())
     model.parse_losses(losses)[0].backward()
     assert predictor.weight.grad.any()
@@ -201,7 +201,7 @@ def test_divergence_of_ones_own():
         MODELS.module_dict.pop('SquaredErrorHead')
     with torch.autocast('cpu', torch.bfloat16):
         loss = model.loss(random_views())['loss_loc']
-    # Two distributions are at most sqrt(2) apart.
+    # Two distributions differ by at most sqrt(2).
     assert loss.dtype == torch.float32 and 0 < loss < 2
     loss.backward()
     assert model.neck.projection.weight.grad.any()

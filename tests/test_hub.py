@@ -39,7 +39,7 @@ def models(*folders):
 
 
 def unmarked(value):
-    """A part of a config without the scope that MMEngine marks it with."""
+    """Return a part of a config without the scope that MMEngine adds."""
     if isinstance(value, dict):
         items = value.items()
         return {k: unmarked(v) for k, v in items if k != '_scope_'}
@@ -47,7 +47,7 @@ def unmarked(value):
 
 
 def test_configs_by_name(monkeypatch, tmp_path):
-    """And with their weights."""
+    """Configs come with their published weights."""
     install_configs(monkeypatch, tmp_path)
     get_config = mmengine.hub.get_config
     for path in (f'moca/{NAME}.py', 'demo/moca_vit-tiny_textures.py'):
@@ -108,7 +108,7 @@ def test_models_that_mmpretrain_lists():
 
 
 def test_models_of_others_stay_as_they_are(monkeypatch):
-    """Whatever their names are."""
+    """Models of others stay as they are, whatever their names."""
     other = SimpleNamespace(name='moca_other', weights='https://a/b.pth')
     monkeypatch.setattr(ModelHub, '_models_dict', {'moca_other': other})
     importlib.reload(mmmoca.hub)
@@ -119,7 +119,7 @@ def test_models_of_others_stay_as_they_are(monkeypatch):
 @pytest.mark.parametrize('name, by_path', [(NAME, False), (V1, True)])
 @pytest.mark.slow
 def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
-    """As if the authors' file had been downloaded; nothing is."""
+    """The authors' file seems to be downloaded, but nothing is."""
     case = Case('two_rounds')
     (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
@@ -139,7 +139,7 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
 
 
 def test_features_of_an_image(root, tmp_path):
-    """Those of mmmoca.load, which test_encoder compares with others'."""
+    """They equal those of mmmoca.load, which test_encoder tests."""
     path, image = str(tmp_path / 'run.pth'), str(root / 'val/class_0/0.jpg')
     pretraining, _ = write_run(path)
     knn = Config.fromfile(CONFIGS / 'demo/knn_vit-tiny_textures.py')

@@ -30,7 +30,7 @@ ORIGINALS = {
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Let the environment hold these distributions; None is a checkout."""
+    """Pretend that these distributions are installed; None is a checkout."""
 
     def set_up(distributions):
         def version(name):
@@ -51,7 +51,7 @@ def test_both_stacks_are_accepted(pretend):
     for versions in (STACK, ORIGINALS):
         pretend(versions)
         requirements.check_requirements()
-    # A checkout on the path is taken as it is.
+    # A checkout on the path is accepted without a version.
     pretend(STACK | {'onedl-mmpretrain': None})
     requirements.check_requirements()
 

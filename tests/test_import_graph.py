@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""No import of the package goes up, aside or round in a circle."""
+"""No import of the package goes up, sideways or round in a circle."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mmmoca
 
-# From below, the rooms of each.
+# From the bottom: the packages of each layer.
 FLOORS = """
 registry version files messages progress requirements shipped config_parts
 import_mmpretrain
@@ -22,14 +22,14 @@ FLOOR = {
     for number, rooms in enumerate(FLOORS.splitlines())
     for room in rooms.split()
 }
-# What evaluation may import of its own floor.
+# The packages of its own layer that evaluation may import.
 ASIDE = {
     ('evaluation', room) for room in ('models', 'datasets', 'checkpoints')
 }
 
 
 def test_imports():
-    """Those inside functions count, too."""
+    """Imports inside functions count, too."""
     root = Path(mmmoca.__file__).parent
     graph = {}
     for path in root.rglob('*.py'):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The notebooks of docs/ run from their first cell to their last."""
+"""The notebooks of docs/ run from the first cell to the last."""
 
 import json
 
@@ -20,13 +20,13 @@ def test_outputs_are_committed_and_small():
         assert path.stat().st_size < 1e6
 
 
-# Fewer images and epochs.
+# fewer images and epochs
 SMALLER = {"'640'": "'320'", "'240'": "'96'", 'epochs=6': 'epochs=2'}
 
 
 @pytest.mark.release
 def test_quickstart(tmp_path):
-    import nbformat  # takes the quick tests a second
+    import nbformat  # takes a second of the quick tests
     from nbclient import NotebookClient
 
     source = (NOTEBOOKS / 'quickstart.ipynb').read_text()
@@ -53,6 +53,6 @@ def test_quickstart(tmp_path):
     assert len(pictures) == 3
     assert (tmp_path / 'run' / 'epoch_2.pth').is_file()
     found = json.loads((tmp_path / 'results.json').read_text())
-    # Of 12 textures: twice what chance gives.
+    # With 12 textures this is twice what chance gives.
     assert found['nearest'] > 2 / 12 and found['probe'] > 2 / 12
     assert found['maps'] == [12, 12, 12, 128]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The built wheel, and what mim does with it in a fresh environment."""
+"""The built wheel, and what mim does with it in a new environment."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CONFIG = 'moca_vit-b16_200e.py'
 
 
 def _files(*roots):
-    """Files of the checkout that belong into a package, relative to it."""
+    """Return the relative paths of files that belong in a package."""
     paths = [p for r in roots for p in (REPO / r, *(REPO / r).rglob('*'))]
     files = {p.relative_to(REPO) for p in paths if p.is_file()}
     return {f.as_posix() for f in files if not IGNORED & set(f.parts)}
@@ -49,7 +49,7 @@ def _run(*command, cwd=None):
 
 
 def _is_stub(path):
-    """Whether a config only inherits the one of its name."""
+    """Return whether a config only inherits the one of its name."""
     return path.parent.name == 'configs' and path.suffix == '.py'
 
 
@@ -63,7 +63,7 @@ def uv():
 
 @pytest.fixture(scope='module')
 def sources(tmp_path_factory):
-    """A copy of the checkout to build in."""
+    """Return a copy of the checkout to build in."""
     folder = tmp_path_factory.mktemp('sources')
     for name in _files(*SOURCES):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def sources(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def built(uv, sources, tmp_path_factory):
-    """Paths of the sdist and of the wheel that was built from it."""
+    """Return the paths of the sdist and of the wheel built from it."""
     folder = tmp_path_factory.mktemp('dist')
     command = [uv, 'build', '--no-build-isolation', '--python', sys.executable]
     _run(*command, '--out-dir', folder, sources)
@@ -150,9 +150,9 @@ def test_pins_cover_the_extras():
 
 
 def _take_over_bytecode(environment):
-    """Compile no module anew that this environment has compiled.
+    """Copy the bytecode that this environment has, instead of compiling.
 
-    uv installs both from one cache, so that sizes and times are the same.
+    uv installs both environments from one cache, so sizes and times are equal.
     """
     site = Path(sysconfig.get_path('purelib'))
     (target,) = environment.glob('lib/python*/site-packages')
@@ -165,7 +165,7 @@ def _take_over_bytecode(environment):
 
 @pytest.fixture(scope='module')
 def install(uv, tmp_path_factory):
-    """Install something into the one new environment; its programs' folder."""
+    """Install into the new environment; return its programs' folder."""
     folder = tmp_path_factory.mktemp('environment')
     python = folder / 'bin' / 'python'
     _run(uv, 'venv', '-q', '--clear', '--python', sys.executable, folder)
@@ -185,14 +185,14 @@ INSTALL = (REPO / 'docs' / 'get_started' / 'install.md').read_text()
 
 @pytest.fixture(scope='module')
 def editable(install, sources):
-    """Folder of the programs, with the docs' editable install."""
+    """Return the folder of the programs, with the docs' editable install."""
     assert "pip install -e '.[onedl,mim]'" in INSTALL
     return install('-e', '.[onedl,mim]', cwd=sources)
 
 
 @pytest.fixture(scope='module')
 def trained(editable, sources, workspace, tmp_path_factory):
-    """Folder of a run: the docs' line, from an editable install."""
+    """Return a run's folder; the docs' command ran in an editable install."""
     line = re.search(r'^mim (train mmmoca .*) --gpus 8$', INSTALL, re.M)[1]
     work_dir = tmp_path_factory.mktemp('trained')
     train = [editable / 'mim', *line.split(), '--gpus', '1']
@@ -204,7 +204,7 @@ def trained(editable, sources, workspace, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def installed(install, trained, built):
-    """Folder of the programs, with the wheel for the editable install."""
+    """Return the folder of the programs, with the wheel instead."""
     return install(f'mmmoca[onedl,mim] @ {built[1].as_uri()}')
 
 
@@ -226,7 +226,7 @@ def test_mim_tests(installed, trained, workspace, tmp_path):
     test += ['--out', metrics, '--out-item', 'metrics']
     log = _run(*test, '--cfg-options', *SMALL, cwd=workspace)
     assert 'find the config file in codebase mmmoca' in log
-    # 4 images: quarters.
+    # 4 images: quarters
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
 
 
@@ -246,7 +246,7 @@ def test_the_wheel_does_without_a_checkout(installed, tmp_path):
     )
     log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log
-    # What a run says before its first step is worth reading.
+    # A run prints only useful lines before its first step.
     _, _, run = log.partition('command: pretrain\n')
     before, first, _ = run.partition('Epoch(train)')
     assert first and before.count('\n') <= 8, before

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An upgrade of another package says which of its private names have gone."""
+"""An upgrade of another package shows which of its private names are gone."""
 
 import mmcv.image.io
 import pytest
@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 from mmpretrain.apis.model import ModelHub
 from mmpretrain.datasets.transforms import ResizeEdge
 
-# Without those that an instance gets, which other tests run.
+# Names that an instance gets are left out; other tests use them.
 PRIVATE = [
     (AmpOptimWrapper, '_clip_grad'),
     (BaseDataset, '_serialize_data'),
@@ -40,5 +40,5 @@ PRIVATE = [
 
 @pytest.mark.parametrize(('owner', 'name'), PRIVATE)
 def test_private_names_are_there(owner, name):
-    """An override of one that has gone would never be called."""
+    """An override of a missing name would never be called."""
     assert hasattr(owner, name)

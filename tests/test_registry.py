@@ -44,7 +44,7 @@ def test_scope_knows_itself_mmengine_and_mmpretrain():
 
 
 def test_scope_knows_that_of_the_run():
-    """As MMEngine builds what a config takes from ``_base_``."""
+    """MMEngine builds what a config takes from ``_base_`` in this way."""
     pytest.importorskip('mmseg')
     step = dict(type='LoadAnnotations', _scope_='mmmoca')
     for scope, package in (('mmseg', 'mmseg.'), ('mmpretrain', 'mmcv.')):
@@ -54,7 +54,7 @@ def test_scope_knows_that_of_the_run():
 
 
 def test_batch_augments_of_mmpretrain():
-    """MMEngine warns without a registry of this scope."""
+    """Without a registry of this scope, MMEngine would warn."""
     import mmmoca.models  # noqa: F401  isort: skip
     from mmpretrain.registry import BATCH_AUGMENTS
 

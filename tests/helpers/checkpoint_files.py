@@ -51,12 +51,12 @@ def timm_vit(seed=0, img_size=SIZE, **kwargs):
 
 
 def token_vit(kind, **sizes):
-    """A ViT of timm with registers, of 128 channels and two heads.
+    """Return a ViT of timm with registers, 128 channels and two heads.
 
     Args:
-        kind (str): Our type that takes it: 'RegisterViT' for DINOv2's, or
+        kind (str): Our type for it: 'RegisterViT' for DINOv2's, or
             'DINOv3ViT'.
-        **sizes (int): Other sizes, in timm's words.
+        **sizes (int): Other sizes, under timm's names.
     """
     name = dict(
         RegisterViT='vit_small_patch14_reg4_dinov2',
@@ -133,16 +133,16 @@ def load_as_a_run(
     cfg=None,
     level=logging.NOTSET,
 ):
-    """Let a run without a step load a checkpoint; our lines of its log.
+    """Let a run without steps load a checkpoint; return our log lines.
 
     Args:
-        model (nn.Module): What is loaded into.
+        model (nn.Module): The model that loads it.
         address (str): ``load_from`` of the run.
-        resume (bool): Whether it goes on from the file.
-        trains (bool): Whether it trains, or tests.
-        wrapper (OptimWrapper, optional): Of a run that trains.
-        cfg (dict, optional): What its config has.
-        level (int): Of the lines, at least.
+        resume (bool): Whether the run resumes from the file.
+        trains (bool): Whether the run trains; otherwise it tests.
+        wrapper (OptimWrapper, optional): The wrapper of a training run.
+        cfg (dict, optional): The content of its config.
+        level (int): The lowest level of the lines.
     """
     images = DataLoader([])
     if trains:
@@ -182,11 +182,11 @@ def with_prefix(prefix, state):
 
 
 def checkpoint(layout, img_size=SIZE):
-    """A checkpoint, and the ViTs in it.
+    """Return a checkpoint, and the ViTs in it.
 
     Returns:
-        tuple[dict, nn.Module, nn.Module]: What to save; the teacher (or the
-        only encoder) and the student, both as models of its library.
+        tuple[dict, nn.Module, nn.Module]: The content to save; the teacher (or
+        the only encoder) and the student, both as models of its library.
     """
     vit = mm_vit if layout in ('mmmoca', 'classifier') else timm_vit
     models = vit(img_size=img_size, seed=1), vit(img_size=img_size, seed=2)
@@ -245,7 +245,7 @@ def checkpoint(layout, img_size=SIZE):
 
 
 def tokens(model, images):
-    """All tokens after the final norm, (B, 1 + L, D), of either library.
+    """Return all tokens after the final norm, (B, 1 + L, D), of any library.
 
     Registers are left out.
     """

@@ -55,14 +55,14 @@ def write_tree(root, **counts):
 
 
 def shrink(cfg, root, work_dir, crop, steps=None, **options):
-    """Let a config read ``root``, by a small ViT of patches of 8 pixels.
+    """Let a config read ``root``, with a small ViT and patches of 8 pixels.
 
     Args:
         cfg (Config): Changed in place.
-        root (Path): Of its data sets.
-        work_dir (Path): Of its runs.
-        crop (tuple[int, int]): Of images.
-        steps (dict, optional): What transforms have that have such keys.
+        root (Path): Folder of its data sets.
+        work_dir (Path): Work dir of its runs.
+        crop (tuple[int, int]): Size of the crops.
+        steps (dict, optional): Values for transforms that have such keys.
         **options: Further overrides, by dotted keys.
     """
     cfg.model.backbone.update(arch=dict(ARCH), patch_size=8, img_size=crop)
@@ -79,7 +79,7 @@ def shrink(cfg, root, work_dir, crop, steps=None, **options):
 
 
 def small_config(name, root, work_dir, **options):
-    """A config of ``configs/segmentation`` at the size of the drawn images.
+    """Return a config of ``configs/segmentation`` for the drawn images.
 
     Its ViT has 3 layers and patches of 8 pixels; options have dotted keys.
     """

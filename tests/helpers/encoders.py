@@ -14,7 +14,7 @@ ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 
 
 def write_run(path, seed=0, **options):
-    """Write what a run of the demo's config leaves, with a smaller ViT.
+    """Write what a run of the demo's config saves, with a smaller ViT.
 
     Returns:
         tuple[Config, nn.Module]: Its config and its model.

@@ -24,7 +24,7 @@ class PooledPixels(BaseModel):
     """Pooled pixels through one layer; trains with dropout.
 
     Attributes:
-        log (list): ``('extract_feat', training)`` for each call of it.
+        log (list): ``('extract_feat', training)`` for each call.
     """
 
     def __init__(self):

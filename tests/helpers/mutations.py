@@ -20,10 +20,10 @@ def mutate(content, rng):
 
     Args:
         content (dict): Not changed.
-        rng (random.Random): Chooses the place and what is there afterwards.
+        rng (random.Random): Chooses the place and its new value.
 
     Returns:
-        tuple[dict, str]: The copy, and what was done.
+        tuple[dict, str]: The copy, and a description of the change.
     """
     content = copy.deepcopy(content)
     holder, place = content, []

@@ -53,8 +53,8 @@ def write_payload(path, marker, form='archive', beside=None):
     Args:
         path (Path): The file.
         marker (Path): The folder that its payload makes.
-        form (str): How it is packed, or what the payload consists of.
-        beside (dict, optional): What a checkpoint of its kind holds.
+        form (str): How the file is packed, or the kind of payload.
+        beside (dict, optional): The usual content of such a checkpoint.
     """
     payload = Call(os.mkdir, str(marker))
     if form == 'lookup':

@@ -104,17 +104,17 @@ def demo_runner(root, name, **options):
 
 
 def demo_config(root, name, **options):
-    """The demo's config with a smaller network, eight images a step.
+    """Return the demo's config with a smaller network and batches of eight.
 
     Several processes share the images and run under DDP.
 
     Args:
         root (Path): Image folders, see :func:`.images.write_images`.
-        name (str): Of the work dir, beside them.
+        name (str): Name of the work dir, which is beside the images.
         **options: Overrides with dotted keys.
 
     Returns:
-        Config: For a runner.
+        Config: The config, for a runner.
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)

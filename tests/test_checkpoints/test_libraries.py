@@ -50,14 +50,14 @@ class Source(NamedTuple):
     """A file of a library.
 
     Attributes:
-        content (dict | None): What it holds; None if ``vit`` saves itself, as
+        content (dict | None): Its content; None if ``vit`` saves itself, as
             models of transformers do.
         vit (nn.Module): The library's model.
-        layout (str): What the file is taken for.
-        student (nn.Module | None): Of a file of two encoders.
-        heads (int): Of attention.
-        kind (str): Our type of ViT that takes it.
-        size (tuple[int, int]): Of images.
+        layout (str): The layout that it is recognised as.
+        student (nn.Module | None): The student, if there are two encoders.
+        heads (int): Number of attention heads.
+        kind (str): Our type of ViT for it.
+        size (tuple[int, int]): Size of the images.
     """
 
     content: dict | None

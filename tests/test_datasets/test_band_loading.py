@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files of any channels and depth come as they were written."""
+"""Images of any channels and depth are loaded as they were written."""
 
 import itertools
 import os
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 
 
 def draw(dtype, *shape):
-    """Numbers from the whole range of a type."""
+    """Draw numbers from the whole range of a type."""
     if np.dtype(dtype).kind == 'f':
         return (1e3 * RNG.standard_normal(shape)).astype(dtype)
     limits = np.iinfo(dtype)
@@ -84,11 +84,11 @@ def test_16_bits_are_not_read_as_8_unasked(tmp_path):
     with pytest.raises(ValueError, match='2.png'):
         folder(LoadImage(color_type='grayscale'))
     dataset = folder(LoadImageFromFile())
-    judge_images(dataset)  # as a run does it
+    judge_images(dataset)  # as a run does
     assert '3 of 3' in look_at(dict(train=dataset)).wrong[0]
     for loader in (LoadImage(cut_to_8_bits=True), LoadBands(1)):
         assert len(folder(loader)) == 3
-    # Some of them among others are nobody's mistake.
+    # A few such files among others need no error.
     write(tmp_path / '1.png', draw(np.uint8, 9, 12))
     assert len(folder(LoadImage())) == 3
 
@@ -137,13 +137,13 @@ def test_bands_of_mixed_depth(tmp_path):
 
 
 def folder(root):
-    """Our set: what is loaded of an image."""
+    """Return what our data set loads of an image."""
     options = dict(with_label=False, extensions=['.npy'])
     return ImageFolder(root, pipeline=[LoadBands(5)], **options).prepare_data
 
 
 def foreign_set(root):
-    """MMPreTrain's, as a run builds it."""
+    """Build MMPreTrain's data set as a run does."""
     load = dict(type='mmmoca.LoadBands', channels=5)
     dataset = dict(
         type='mmpretrain.CustomDataset', data_prefix=root, pipeline=[load]
@@ -156,7 +156,7 @@ def foreign_set(root):
 
 
 def embedded(root):
-    """Images that are embedded."""
+    """Return images as `embed` prepares them."""
     load = dict(type='mmmoca.LoadBands', channels=5)
     found = Images([f'{root}/{name}.npy' for name in 'abc'], [load])
     return lambda i: None if isinstance(found[i], Exception) else found[i]
@@ -164,7 +164,7 @@ def embedded(root):
 
 @pytest.mark.parametrize('door', [folder, foreign_set, embedded])
 def test_depth_is_that_of_the_set(tmp_path, door):
-    """Not that of what a worker happens to read first."""
+    """The depth does not depend on what a worker happens to read first."""
     (tmp_path / 'a.npy').write_text('damaged')
     for name, dtype in (('b', np.uint8), ('c', np.uint16)):
         np.save(tmp_path / f'{name}.npy', np.ones((9, 12, 5), dtype))
@@ -173,7 +173,7 @@ def test_depth_is_that_of_the_set(tmp_path, door):
 
 
 def read_of(root, workers, done=0):
-    """Images of two epochs but for the first ones, and their pixels."""
+    """Read two epochs without the skipped images; return paths and pixels."""
     steps = [
         dict(type='mmmoca.SeedTransforms'),
         dict(type='mmmoca.LoadBands', channels=5, max_unreadable=1),
@@ -196,7 +196,7 @@ def read_of(root, workers, done=0):
 
 @pytest.mark.slow
 def test_mixed_depth_with_workers_and_a_resume(tmp_path):
-    """The images in the place of others, too, are those of any workers."""
+    """Replacements of images also do not depend on the number of workers."""
     for index in range(10):
         dtype = np.uint16 if index in (0, 3, 7) else np.uint8
         img = np.full((9, 12, 5), index + 1, dtype)

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Transforms of any number of channels; test_functional has blur and size.
+"""Transforms of any number of channels; test_functional tests blur and size.
 
-projects/multispectral trains on 13 channels from the files on.
+projects/multispectral trains on 13 channels, beginning with the files.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from mmmoca.datasets import BandJitter, ResizeBands, functional
 
 @pytest.fixture
 def bands():
-    """13 channels, (40, 60, 13), of other levels and spreads each."""
+    """Draw 13 channels, (40, 60, 13), each with its own level and spread."""
     rng = np.random.default_rng(0)
     level, spread = rng.uniform(-500, 3000, 13), rng.uniform(10, 900, 13)
     img = rng.standard_normal((40, 60, 13)) * spread + level
@@ -31,7 +31,7 @@ def seeded(transform, img):
     ('scale', 'shape'), [(24, (24, 36)), ((20, 30), (30, 20))]
 )
 def test_resizing_keeps_its_record(bands, scale, shape):
-    """What it computes is PIL's, as in test_functional."""
+    """The pixels are PIL's, as test_functional checks."""
     results = ResizeBands(scale, interpolation='bicubic')(dict(img=bands))
     expected = functional.resize(bands, shape, 'bicubic')
     np.testing.assert_array_equal(results['img'], expected)

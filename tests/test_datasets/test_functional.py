@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Each operation against torchvision's or PIL's own, at fixed amounts."""
+"""Each operation equals that of torchvision or PIL, for fixed amounts."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def to_pil(img):
 
 
 def assert_near(ours, theirs, most=0, mean=0.0):
-    """An image in BGR and one of PIL: each value, and their mean error."""
+    """Compare a BGR image with one of PIL: each value, and the mean error."""
     delta = np.abs(ours.astype(float) - np.asarray(theirs)[..., ::-1])
     assert delta.max() <= most and delta.mean() <= mean
 
@@ -51,7 +51,7 @@ def test_hue_agrees_with_pil(shift):
         F.adjust_hue(img, found).astype(float) - theirs
         for found in (shift, shift + 0.03)
     )
-    # Both keep the hue in 8 bits, so neither is exact.
+    # Both store the hue in 8 bits, so neither is exact.
     assert np.abs(delta).mean() < 1.2
     assert np.abs(delta.mean(axis=(0, 1))).max() < 0.6
     assert np.abs(wrong).mean() > 3
@@ -65,7 +65,7 @@ def test_grayscale_is_that_of_pil(img):
 def test_blur_is_that_of_pil(img, sigma):
     theirs = to_pil(img).filter(ImageFilter.GaussianBlur(sigma))
     ours = GaussianBlur(radius=sigma, prob=1.0)(dict(img=img))['img']
-    # The mean: where many sums end in one half.
+    # Only the mean is compared where many sums end in one half.
     assert_near(ours, theirs, 2, 0.13)
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Data sets of Hugging Face that are on a disk, and what is wrong."""
+"""Data sets of Hugging Face on a disk, and errors of broken ones."""
 
 import json
 
@@ -16,11 +16,11 @@ LOAD = [LoadImage()]
 
 @pytest.fixture(scope='module')
 def root(root):
-    """Also a set, and splits."""
+    """Save a data set, and one with splits."""
     write_arrow(root / 'val', root / 'one')
     one = datasets.load_from_disk(root / 'one')
     splits = datasets.DatasetDict(few=one.select([3]), train=one)
-    # Some versions divide by the rows of a split to find out how many.
+    # Some versions divide by the rows of a split to count them.
     splits.save_to_disk(root / 'splits', num_shards=dict.fromkeys(splits, 1))
     return root
 
@@ -40,7 +40,7 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
     image, folder = root / 'val/class_0/0.jpg', tmp_path / 'a'
     (tmp_path / 'beside.png').write_bytes(image.read_bytes())
     rows = ['files/0.png', '../beside.png', str(image), image.as_uri()]
-    # The library itself would put the bytes into the set.
+    # The library itself would put the bytes into the data set.
     kind = dict(bytes=datasets.Value('binary'), path=datasets.Value('string'))
     datasets.Dataset.from_dict(
         dict(image=[dict(bytes=None, path=row) for row in rows]),

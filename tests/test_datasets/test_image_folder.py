@@ -18,7 +18,7 @@ LOAD = [LoadImage()]
 
 
 def write(path, seed=0):
-    """Write an image, in the format of the name's lower-case extension."""
+    """Write an image in the format of the name's lower-case extension."""
     path.parent.mkdir(parents=True, exist_ok=True)
     img = photo(seed, height=40, width=50)
     path.write_bytes(cv2.imencode(path.suffix.lower(), img)[1].tobytes())
@@ -97,7 +97,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path, with_label):
 
 
 def test_folders_without_a_number(tmp_path, monkeypatch):
-    """Some network drives give each the inode 0."""
+    """Some network drives give each folder the inode 0."""
     for name in 'abc':
         write(tmp_path / name / 'x.jpg')
     stat = os.stat
@@ -155,7 +155,7 @@ def test_an_image_takes_some_dozen_bytes(monkeypatch):
     finally:
         tracemalloc.stop()
     assert len(dataset) == 20_000
-    # 35 of the path, 45 of the dict, 8 of its place; a buffer that grows.
+    # The path takes 35 bytes, the dict 45, its offset 8; the buffer grows.
     assert kept < 110 * len(dataset) and peak < 130 * len(dataset)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tar files and Hugging Face data sets against the folder they are from.
+"""Tar files and Hugging Face data sets equal the folder they are made from.
 
-A run that changes its store is in test_integration/test_resume.
+test_integration/test_resume moves a run from one store to another.
 """
 
 import io
@@ -27,7 +27,7 @@ from ..helpers.stores import write_arrow, write_shards
 from .test_image_folder import write
 
 LOAD = [dict(type='mmmoca.LoadImage', max_unreadable=1)]
-# Each with its folder, how the path of the damaged image ends, and a file.
+# For each store: its folder, the end of the damaged image's path, a file.
 STORES = {
     'ImageFolder': ('folder', '/cat/bad.jpg', 'dog/0.v2.JPEG'),
     'ImageShards': ('shards', '+12/cat/00000000_bad.jpg', 'images-000002.tar'),
@@ -37,7 +37,7 @@ STORES = {
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
-    """Eleven images of two classes, one of them damaged, in all stores."""
+    """Write eleven images of two classes, one damaged, to all stores."""
     pytest.importorskip('webdataset')
     pytest.importorskip('datasets')
     root = tmp_path_factory.mktemp('stores')
@@ -52,7 +52,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def shards(root, tmp_path):
-    """The shards, to be spoiled."""
+    """Return shards that a test may damage."""
     return shutil.copytree(root / 'shards', tmp_path / 'shards')
 
 
@@ -75,7 +75,7 @@ def test_damaged_images_are_named(root, kind):
 
 
 def test_all_stores_hold_the_same(root):
-    """What make_shards writes is what WebDataset means by its layout."""
+    """make_shards writes the layout that WebDataset reads."""
     from webdataset import WebDataset
 
     places = [str(path) for path in sorted((root / 'shards').glob('*.tar'))]
@@ -115,7 +115,7 @@ def test_a_file_or_a_pattern(shards, tmp_path):
     assert len(ImageShards(str(shards), **options)) == 11
     some = ImageShards(str(shards), 'images-{000001..000002}.tar', **options)
     assert (len(one), len(some)) == (4, 7)
-    # What there is under such a name is no pattern.
+    # A file with such a name is not a pattern.
     odd = (shards / 'images-000001.tar').rename(tmp_path / '{1,2}.tar')
     assert len(ImageShards(str(odd), **options)) == 4
     assert image_set_of(str(odd.rename(shards / '{1}.jpg'))) is ImageFolder
@@ -136,7 +136,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
         dataset = ImageShards(str(shards), pipeline=LOAD, **options)
         return len(dataset), headers.call_count
 
-    assert count() == (11, 0)  # make_shards has made them
+    assert count() == (11, 0)  # made by make_shards
     first, second, third = sorted(shards.glob('*.tar'))
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
@@ -157,7 +157,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
 
 
 def test_a_forged_index_leads_nowhere(shards):
-    """Whoever writes it can write its digest, too."""
+    """Whoever writes an index can also write its digest."""
     shard = sorted(shards.glob('*.tar'))[0]
     index = Path(f'{shard}.index.json')
     kept = json.loads(json.loads(index.read_text())[1])
@@ -236,7 +236,7 @@ def test_links_lead_within_the_archive(tmp_path):
 
 
 def test_the_last_of_a_name_counts(tmp_path):
-    """As where tar has appended what has changed; its label, too."""
+    """tar appends changed files, and their labels."""
     path = tmp_path / 'a.tar'
     with tarfile.open(path, 'w') as tar:
         for number, key in enumerate('abab'):
@@ -287,7 +287,7 @@ def header(name, size, kind=b'0'):
 
 
 def test_an_archive_behind_another(tmp_path):
-    """Python reads the first alone."""
+    """Python reads only the first archive."""
     for name in 'ab':
         with tarfile.open(tmp_path / f'{name}.tar', 'w') as tar:
             tar.addfile(tarfile.TarInfo(f'{name}.png'))
@@ -308,7 +308,7 @@ def test_an_archive_behind_another(tmp_path):
     ],
 )
 def test_absurd_members_are_named(tmp_path, name, content, kind, named):
-    """And no more is read than is there."""
+    """No more is read than is there."""
     parts = [header('a.png', 3), b'png'.ljust(512, b'\0')]
     if isinstance(content, int):
         parts.append(header(name, content, kind))

@@ -25,7 +25,7 @@ def write(path, img, *params):
 
 
 class Store(HardDiskBackend):
-    """A storage that has more to say than a path."""
+    """A storage with other addresses than paths."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -60,11 +60,11 @@ def test_unreadable_is_named_or_skipped_and_counted(
         assert loader({'img_path': path}) is None
         with pytest.raises(OSError, match=path):
             strict({'img_path': path})
-    assert len(caplog.records) == len(paths)  # a warning each, once
+    assert len(caplog.records) == len(paths)  # one warning each
     for count, (path, record) in enumerate(zip(paths, caplog.records), 1):
         assert path in record.getMessage()
         assert f' {count} ' in record.getMessage()
-    # MMLogger shows errors only of another rank, and this is none.
+    # MMLogger shows only errors of other ranks, and this is a warning.
     monkeypatch.setattr('mmmoca.datasets.loading.get_rank', lambda: 1)
     LoadImage()({'img_path': path})
     assert path in capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_one_limit_of_pixels_for_all_readers(
 ):
     img = photo(0, 30, 40)
     for kind in kinds:
-        # That of Pillow, which its readers of WebP and TIFF have, too.
+        # Pillow's limit also applies to its readers of WebP and TIFF.
         own = None if kind in ('webp', 'tif') else 100
         monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', own)
         path = tmp_path / f'a.{kind}'

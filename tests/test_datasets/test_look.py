@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The report of data, against numbers of drawn sets with faults."""
+"""The report on data equals known facts of drawn sets with faults."""
 
 import io
 from collections import Counter
@@ -29,7 +29,7 @@ def draw(height=40, width=60):
 
 @pytest.fixture(scope='module')
 def photos(tmp_path_factory):
-    """Eight images, four of them odd, in one class each; other files."""
+    """Write eight images in class folders, four of them odd; other files."""
     root = tmp_path_factory.mktemp('photos')
     for name in ('a', 'b', 'c/@eaDir', '__MACOSX', 'run'):
         (root / name).mkdir(parents=True)
@@ -97,7 +97,8 @@ def test_evaluation_skips_nothing(photos):
     look = look_at(dict(val=dataset))
     (line,) = look.wrong
     assert 'broken.png' in line and 'cannot read' not in line
-    # Beside a run's and machines' folders nothing is left out in silence.
+    # Apart from folders of runs and of the system, all that is left out is
+    # named.
     assert dataset.left_out.total() == 5
 
 
@@ -113,7 +114,7 @@ def test_what_stands_out_is_said_once(photos, tmp_path):
         ('images are also in the training set', 1),
         ('data_preprocessor', 2),
         ('the class c', 2),
-        ('EXIF', 0),  # which is taken as it is meant
+        ('EXIF', 0),  # which is not odd
     ):
         assert sum(phrase in line for line in look.odd) == number, phrase
     text, page = str(look), look._repr_html_()
@@ -123,7 +124,7 @@ def test_what_stands_out_is_said_once(photos, tmp_path):
 
 
 def test_doors_without_a_run(photos):
-    """Of bits that no loader takes, too."""
+    """The look needs no run, and reads bits that no loader accepts."""
     look = mmmoca.look(photos / 'a')
     assert [line[:2] for line in look.sections[0].rows][0] == ['images', '4']
     (line,) = look.odd
@@ -141,7 +142,7 @@ def test_doors_without_a_run(photos):
     with pytest.raises(ValueError, match=packed.name):
         mmmoca.look(packed)
     (images,) = mmmoca.look(OWN_CONFIG, dict(data_root=photos)).sections
-    assert images.columns[1:] == ['train']  # without labels no others exist
+    assert images.columns[1:] == ['train']  # the only one without labels
     own = dict(data_root=photos)
     one = mmmoca.look(OWN_CONFIG, own | {'look.pixels': 1})
     assert str(one) == str(mmmoca.look(OWN_CONFIG, own, pixels=1))
@@ -154,7 +155,7 @@ def test_doors_without_a_run(photos):
 
 
 def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
-    """As those of a list that counts classes from 1."""
+    """The labels of a list that counts classes from 1 are an example."""
     names = tmp_path / 'names.txt'
     names.write_text('a/1.png 1\nb/turned.jpg 2\n')
     bank = ImageFolder(str(photos), pipeline=[dict(type='mmmoca.LoadImage')])
@@ -189,7 +190,7 @@ def test_some_of_many_unreadable_images_are_named(tmp_path):
 
 
 def test_masks_among_the_images(tmp_path):
-    """Label ids are low, and 255 where there is none."""
+    """Label ids are small numbers, or 255 for none."""
     for number in range(8):
         draw().save(tmp_path / f'{number}.jpg')
         labels = np.full((40, 60), (0, 1, 255)[number % 3], np.uint8)
@@ -200,7 +201,7 @@ def test_masks_among_the_images(tmp_path):
 
 
 def test_an_image_of_another_size_is_said_once(tmp_path):
-    """As that of an entry in COCO's format; labels may be lists."""
+    """Size and entry may differ in COCO's format; labels may be lists."""
     draw().save(tmp_path / 'a.png')
     info = dict(img_path=str(tmp_path / 'a.png'), gt_label=[0, 1])
     dataset = BaseDataset(
@@ -216,7 +217,7 @@ def test_an_image_of_another_size_is_said_once(tmp_path):
 
 
 def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):
-    """A data set as mmsegmentation has them."""
+    """Return a data set of mmsegmentation."""
     infos = []
     for number, file in enumerate(files):
         draw(4, 5).save(root / f'{number}.png')
@@ -235,7 +236,7 @@ def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):
 
 
 def test_facts_of_masks(tmp_path):
-    """Shares of pixels by class, palettes and formats."""
+    """Shares of the classes in pixels, palettes and formats."""
     first = np.uint8([[0, 0, 0, 1, 255]] * 4)
     image = Image.fromarray(first, 'P')
     image.putpalette([0, 0, 0, 255, 0, 0] + [0] * 762)
@@ -257,21 +258,21 @@ def test_facts_of_masks(tmp_path):
 
 
 def test_labels_as_they_are_loaded(tmp_path):
-    """Without zero, and as other numbers, as mmsegmentation loads them."""
+    """mmsegmentation may shift labels by one, or replace them."""
     Image.fromarray(np.uint8([[0, 1, 1, 3, 255]] * 4)).save(tmp_path / 'a.png')
     Image.fromarray(np.uint8([[255] * 5] * 4)).save(tmp_path / 'b.png')
     facts = mask_facts(masks_of(tmp_path, 'a.png', reduce_zero_label=True))
     assert facts.pixels == Counter({0: 8, 2: 4, -1: 8})
     facts = mask_facts(masks_of(tmp_path, 'a.png', 'b.png'))
     assert len(facts.wrong) == 1 and 'a.png' in facts.wrong[0]
-    # Those that are classes count.
+    # Only labels that are classes count.
     assert facts.pixels == Counter({0: 4, 1: 8, -1: 24})
     (line,) = mask_facts(masks_of(tmp_path, 'b.png')).sentences()
     assert '255' in line
 
 
 def test_bands_that_a_file_stores_as_pages(tmp_path):
-    """As tifffile does; several arrays in a file are more than is read."""
+    """tifffile reads pages as bands; several arrays in a file are not read."""
     bands = np.random.default_rng(0).integers(0, 999, (20, 24, 5))
     tifffile.imwrite(tmp_path / 'a.tif', bands.astype(np.uint16))
     with tifffile.TiffWriter(tmp_path / 'b.tif') as file:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Real files, by each door: the right pixels, and what stands out of them."""
+"""Real files give the right pixels and findings through each door."""
 
 import io
 import struct
@@ -67,7 +67,7 @@ def behind_xmp():
 
 
 def late_exif():
-    """PNG whose EXIF comes behind its pixels."""
+    """Write a PNG with EXIF after its pixels."""
     content = saved(RGB, 'PNG', exif=SIX)
     begin = content.index(b'eXIf') - 4
     chunk = content[begin : begin + 12 + len(SIX)]
@@ -75,13 +75,13 @@ def late_exif():
 
 
 def portable(kind, values, white):
-    """A PGM or PPM whose white is another number than 255."""
+    """Write a PGM or PPM whose white is a number other than 255."""
     height, width = values.shape[:2]
     return b'%b\n%d %d\n%d\n' % (kind, width, height, white) + values.tobytes()
 
 
 def high_colour():
-    """A BMP of 5, 6 and 5 bits."""
+    """Write a BMP with 5, 6 and 5 bits."""
     rows = np.where(ONES[::-1], 0xFFFF, 0).astype('<u2').tobytes()
     size = struct.pack('<IiiHHII', 40, 48, 32, 1, 16, 3, len(rows))
     masks = struct.pack('<III', 0xF800, 0x7E0, 0x1F)
@@ -170,7 +170,7 @@ NAMES = [
 
 
 def assert_is(name, pixels, grey=False):
-    """An image, BGR or grey, is what a file of :data:`FILES` shows."""
+    """Check that an image, BGR or grey, shows a file of :data:`FILES`."""
     expected = FILES[name][1][..., ::-1]
     tolerance = 6 if name == 'CMYK' else 4 * name.startswith(LOSSY)
     if grey:
@@ -181,7 +181,7 @@ def assert_is(name, pixels, grey=False):
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_pixels_by_each_door(tmp_path, name, backend):
-    """A path, bytes and an image that PIL has opened; colours and grey."""
+    """A path, bytes and an opened PIL image give colours and grey."""
     content, _, *oddities = FILES[name]
     (tmp_path / 'a').write_bytes(content)
     opened = Image.open(tmp_path / 'a')
@@ -211,7 +211,7 @@ def test_pixels_that_are_not_turned(kind, backend):
 
 @pytest.fixture(scope='module')
 def stores(tmp_path_factory):
-    """All files, and some of other bits, in a store of each kind."""
+    """Write all files, and some with other bits, to a store of each kind."""
     root = tmp_path_factory.mktemp('stores')
     (root / 'folder/a').mkdir(parents=True)
     for index, name in enumerate(NAMES + [*DEEP]):
@@ -234,7 +234,7 @@ STORES = {
     'mmmoca.ImageFolder': dict(data_root='folder'),
     'mmmoca.ImageShards': dict(data_root='shards'),
     'mmmoca.HFImages': dict(data_root='arrow'),
-    # Of others, as a run builds it: with a loader of MMCV.
+    # A data set of another package, built as a run does: with MMCV's loader.
     'mmpretrain.CustomDataset': dict(data_prefix='folder'),
     'mmseg.BaseSegDataset': dict(data_prefix=dict(img_path='folder')),
 }
@@ -242,7 +242,7 @@ STORES = {
 
 @pytest.mark.parametrize('kind', STORES)
 def test_pixels_from_each_store(stores, monkeypatch, kind):
-    """Files of other bits count as unreadable: one in their place."""
+    """A file with other bits counts as unreadable, and another replaces it."""
     monkeypatch.chdir(stores)
     load = dict(type='mmcv.LoadImageFromFile')
     if kind.startswith('mmmoca'):
@@ -267,7 +267,7 @@ def test_pixels_from_each_store(stores, monkeypatch, kind):
 @pytest.mark.parametrize('name', DEEP)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_files_of_other_bits(name, backend):
-    """Grey, coloured or not; of 16 bits the upper 8 are taken if asked."""
+    """Grey or coloured files; the upper 8 of 16 bits are used if asked for."""
     for color in ('color', 'grayscale'):
         options = dict(color_type=color, imdecode_backend=backend)
         with pytest.raises(OSError, match=name):
@@ -284,7 +284,7 @@ def bands(content, channels=1, **options):
 
 @pytest.mark.parametrize('dtype', ['?', 'u1', 'u2', 'i2', 'u4', 'f4'])
 def test_white_that_is_zero(dtype):
-    """A picture is the same however its file counts its grey."""
+    """A picture is the same whether 0 is black or white."""
     grey = (GREY > 120) if dtype == '?' else GREY.astype(dtype)
     other = ~grey if grey.dtype.kind in 'biu' else -grey
     expected = bands(tiff(grey, photometric='minisblack'))
@@ -315,7 +315,7 @@ def test_tag_of_what_was_not_measured(dtype, value, text):
     found = bands(content, fill=7)[..., 0]
     assert (found[:9] == (measured[:9] if value is None else 7)).all()
     np.testing.assert_array_equal(found[9:], measured[9:])
-    if dtype == 'u1':  # what a config says counts more
+    if dtype == 'u1':  # a value in the config takes precedence
         found = bands(content, nodata=999)[..., 0]
         np.testing.assert_array_equal(found, stored)
 
@@ -390,7 +390,7 @@ def test_what_is_neither_colour_nor_transparency():
 def test_files_that_do_not_end(kind, options):
     content = saved(RGB, kind, **options)
     assert read_header(content).whole
-    assert read_header(content + bytes(99)).whole  # as some disks fill up
+    assert read_header(content + bytes(99)).whole  # as on a full disk
     for cut in (content[: len(content) // 2], content[:-9]):
         with suppress(OSError):
             assert not read_header(cut).whole
@@ -410,7 +410,7 @@ def test_a_stack_that_is_cut_short():
 
 
 def test_a_tag_that_is_lost():
-    """It leads out of its block, as after a thumbnail was taken away."""
+    """The tag points outside its block, as after a thumbnail was removed."""
     exif = bytearray(SIX)
     exif[8] = 2
     lost = b'\x0f\x01\x02\0\x63\0\0\0\xff\xff\0\0'
@@ -423,7 +423,7 @@ def test_a_tag_that_is_lost():
 
 def test_cameras_add_to_what_is_whole():
     small = saved(photo(1, 8, 8), 'JPEG')
-    within = b'Exif\0\0' + SIX + small  # has an end of its own
+    within = b'Exif\0\0' + SIX + small  # ends elsewhere
     whole = saved(RGB, 'JPEG', exif=within)
     assert read_header(whole).whole and read_header(whole + b'video').whole
     assert not read_header(whole[:-99]).whole
@@ -461,7 +461,7 @@ def test_colours_that_would_be_wrong(content):
 
 
 def test_pages_that_are_no_images_of_their_own():
-    """Overviews, which GDAL writes, and the ways of a TIFF without an end."""
+    """GDAL writes overviews, and a TIFF may have a directory without end."""
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as writer:
         writer.write(RGB)

@@ -1,7 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the image sets, their loaders and transforms refuse, and what they
-name.
-"""
+"""Errors of image sets, loaders and transforms name what is wrong."""
 
 import gzip
 import json
@@ -36,7 +34,7 @@ LOAD = [LoadImage()]
 
 @pytest.fixture(scope='module')
 def place(tmp_path_factory):
-    """Images in stores of each kind, some of them damaged. Read it only."""
+    """Write images, some damaged, to stores of each kind. Only read them."""
     root = tmp_path_factory.mktemp('refused')
     write_images(root / 'images', train=2, val=1, classes=2)
     folder = root / 'images/train'

@@ -16,9 +16,9 @@ from mmmoca.datasets import (
 
 
 def order(size, ranks=1, skip=0, epoch=0, count=None, **options):
-    """The samples of all ranks in turn, of each so many after those skipped.
+    """Return the samples of all ranks in turn, after those skipped.
 
-    Each with the seed of its views.
+    Each sample comes with the seed of its views.
     """
     parts = []
     for rank in range(ranks):
@@ -49,17 +49,18 @@ def order(size, ranks=1, skip=0, epoch=0, count=None, **options):
 def test_order_and_seeds_do_not_depend_on_ranks(
     size, ranks, seed, epoch, skip, drop_last
 ):
-    """Nor on where a run was stopped."""
+    """The order also does not depend on where a run was stopped."""
     alone = order(size, seed=seed, epoch=epoch)
     assert sorted(i for i, _ in alone) == list(range(size))
     each = size // ranks if drop_last else -(-size // ranks)
-    # Some come twice at the end for a number that the ranks do not divide.
+    # If the ranks do not divide their number, some samples repeat at the end.
     whole = [alone[i % size] for i in range(each * ranks)]
     options = dict(seed=seed, drop_last=drop_last)
     skipped = min(skip, each)
     found = order(size, ranks, skipped, epoch, **options)
     assert found == whole[skipped * ranks :]
-    # Without an end one epoch follows another, whatever the ranks.
+    # An endless sampler starts the next epoch at once, for any number of
+    # ranks.
     number = 20 + ranks * skip // size
     endless = [
         sample
@@ -95,7 +96,7 @@ def test_wrapped_data_sets_keep_the_seeds(root):
 
 
 class Sizes(list):
-    """A data set of sizes, as mmdet's batch sampler asks for them."""
+    """A data set that gives sizes, as mmdet's batch sampler requires."""
 
     def get_data_info(self, index):
         width, height = self[index]
@@ -104,7 +105,7 @@ class Sizes(list):
 
 @pytest.mark.ops
 def test_grouped_batches_are_skipped():
-    """Some images of the batches before are held back."""
+    """The sampler holds back some images of the batches before."""
     sizes = Sizes([(1, 2), (2, 1), (2, 1)] * 4)
 
     def batches(skip):
@@ -121,7 +122,7 @@ def test_grouped_batches_are_skipped():
 
     whole = batches(0)
     assert sorted(i for batch in whole for i, _ in batch) == list(range(12))
-    # They are not the batches of the order itself.
+    # These batches are not consecutive parts of the order.
     alone = [int(i) for i in SeededSampler(sizes, seed=3)]
     assert [i for batch in whole for i, _ in batch] != alone
     for skip in range(1, 5):

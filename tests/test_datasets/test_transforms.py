@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The transforms' random draws, and whole views, against torchvision's."""
+"""The transforms' random draws, and whole views, equal torchvision's."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_jitter_applies_the_drawn_amounts_in_the_drawn_order():
 
 
 def paper_view(blur, solarize, size):
-    """A view of the paper's listing, before normalisation."""
+    """Draw a view of the paper's listing, before normalisation."""
 
     def pil_blur(img):
         radius = np.random.uniform(0.1, 2.0)
@@ -77,7 +77,7 @@ def paper_view(blur, solarize, size):
 
 
 def statistics(views):
-    """Numbers that a wrong pipeline would move, (N, 10), of RGB images."""
+    """Compute numbers of RGB images that a wrong pipeline changes, (N, 10)."""
     x = np.stack([np.asarray(view) for view in views]).astype(np.float32)
     half = x.shape[2] // 2
     of_channels = np.hstack([x.mean(axis=(1, 2)), x.std(axis=(1, 2))])
@@ -93,7 +93,7 @@ def statistics(views):
 @pytest.mark.slow
 @pytest.mark.parametrize('number', [1, 2])
 def test_views_of_the_config_are_those_of_the_paper(number):
-    """Many views of one photograph, by each statistic."""
+    """Each statistic is compared over many views of one photograph."""
     config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
     steps = Config.fromfile(config)[f'view_pipeline{number}']
     steps[0]['scale'] = 48
@@ -113,7 +113,7 @@ def test_views_of_the_config_are_those_of_the_paper(number):
 @pytest.mark.parametrize('shape', [(30, 200), (200, 30), (3, 77), (91, 3)])
 @pytest.mark.parametrize('kind', ['mmmoca.ResizeEdge', 'mmmoca.ResizeBands'])
 def test_strips_are_cut_before_they_grow(shape, kind):
-    """The crop of the middle is that of the whole image."""
+    """The central crop is that of the whole image."""
     img = photo(0, 200, 200)[: shape[0], : shape[1]]
     step = dict(scale=64, interpolation='bicubic')
     if kind == 'mmmoca.ResizeEdge':

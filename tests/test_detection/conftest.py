@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def mmdet_scope():
-    """The scope of the configs, for what is built without a runner."""
+    """Set the configs' scope, for what is built without a runner."""
     from mmengine.registry import DefaultScope
 
     with DefaultScope.overwrite_default_scope('mmdet'):
@@ -17,7 +17,7 @@ def mmdet_scope():
 
 @pytest.fixture(scope='session')
 def shapes(tmp_path_factory):
-    """Six training and two validation images. Read it only."""
+    """Draw six training and two validation images. Tests only read them."""
     from ..helpers.tools import load_tool
 
     root = tmp_path_factory.mktemp('coco') / 'shapes'
@@ -28,7 +28,7 @@ def shapes(tmp_path_factory):
 
 @pytest.fixture
 def altered(shapes, tmp_path):
-    """Write a changed annotation file; the dataset config that reads it.
+    """Write a changed annotation file; return the config that reads it.
 
     The images stay where they are.
     """

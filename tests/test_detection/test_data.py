@@ -24,7 +24,7 @@ pytestmark = pytest.mark.ops
 
 
 def first_whole(content):
-    """The first annotation with a polygon."""
+    """Return the first annotation with a polygon."""
     return next(
         annotation
         for annotation in content['annotations']
@@ -33,18 +33,18 @@ def first_whole(content):
 
 
 def first(entries='annotations', /, **values):
-    """A change of the first entry of a list."""
+    """Return a function that changes the first entry of a list."""
     return lambda content: content[entries][0].update(values)
 
 
 def rle(counts):
-    """A change of the first mask, of an image of 96 x 86."""
+    """Return a function that changes the first mask, of 96 x 86 pixels."""
     counts = counts.decode() if isinstance(counts, bytes) else counts
     return first(segmentation=dict(size=[96, 86], counts=counts))
 
 
 def row_by_row(content):
-    """RLE of masks that are read row by row, not column by column."""
+    """Return the RLE of masks that are read row by row, not by columns."""
     sizes = {i['id']: (i['height'], i['width']) for i in content['images']}
     for one in content['annotations']:
         height, width = sizes[one['image_id']]
@@ -57,7 +57,7 @@ def row_by_row(content):
 
 
 def each(**values):
-    """A change of all objects; functions get the object."""
+    """Return a function that changes all objects; functions get the object."""
 
     def change(content):
         for one in content['annotations']:
@@ -123,7 +123,7 @@ def test_annotation_files(altered, word, change):
 
 
 def test_boxes_alone(altered):
-    """A detector without masks asks for none."""
+    """A detector without masks does not need them."""
     dataset = altered(each(segmentation=None))
     name = 'retinanet_moca-vit-b16_fpn_1x_own-coco.py'
     cfg = read_run(CONFIGS / name)
@@ -151,7 +151,7 @@ def test_what_the_evaluation_reads(altered, key, change):
 
 
 def test_objects_that_are_left_out_are_named(altered):
-    """Those that mmdet does not give to a detector, no others."""
+    """All objects that mmdet does not give to a detector are named."""
     bad = (
         dict(area=0),
         dict(bbox=[0, 0, 0.5, 9]),
@@ -204,7 +204,7 @@ def test_polygons_of_crowds_have_other_boxes(altered):
 
 
 def test_facts_of_boxes(altered):
-    """Two corners in the place of width and height, and one twice."""
+    """One box has two corners instead of its size, and one occurs twice."""
 
     sizes = []
 
@@ -238,7 +238,7 @@ def test_damaged_file(altered):
 
 
 def judged_by(shapes, folder, ann_file, **metric):
-    """A runner of a test by an annotation file, with such a metric."""
+    """Return a runner of a test with such a file and metric."""
     cfg = shapes_config(shapes, folder)
     cfg.test_evaluator.update(ann_file=ann_file, **metric)
     cfg.test_dataloader.dataset.ann_file = ann_file
@@ -248,7 +248,7 @@ def judged_by(shapes, folder, ann_file, **metric):
 
 
 def test_images_without_annotations(shapes, altered, tmp_path):
-    """A test set is for predictions alone."""
+    """A test set without annotations is for predictions alone."""
     dataset = altered(lambda content: content.pop('annotations'))
     assert len(DATASETS.build(dict(dataset, test_mode=True))) == 6
     runner = judged_by(shapes, tmp_path, dataset.ann_file)
@@ -260,7 +260,7 @@ def test_images_without_annotations(shapes, altered, tmp_path):
 
 
 def test_what_the_evaluation_counts():
-    """All that mmdet leaves out, but objects of other classes."""
+    """It counts all objects that mmdet leaves out, except other classes."""
     facts = BoxFacts(['a'], masks=False)
     one = dict(id=1, image_id=1, bbox=[1, 1, 4, 4], area=16)
     facts.take(one, (9, 9), None)
@@ -271,7 +271,7 @@ def test_what_the_evaluation_counts():
 
 
 def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):
-    """mmdet and pycocotools read the ids of categories in their own orders."""
+    """mmdet and pycocotools read the ids of categories in different orders."""
 
     def swap(content):
         first, second = content['categories'][:2]
@@ -288,7 +288,7 @@ def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):
 
 
 def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
-    """By headers before a run, and where each is decoded."""
+    """The look reads headers before a run, and the loader each image."""
     root = shutil.copytree(shapes, tmp_path / 'shapes')
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -321,7 +321,7 @@ def test_images_whose_size_does_not_tell_that_they_are_turned(
 
 
 def test_images_of_other_bits(shapes, tmp_path):
-    """mmdet would take the upper 8 of 16, which of these are 0."""
+    """mmdet would use the upper 8 of 16 bits, which are 0 here."""
     root = shutil.copytree(shapes, tmp_path / 'shapes')
     path = root / 'train/000003.jpg'
     with Image.open(path) as image:
@@ -332,7 +332,7 @@ def test_images_of_other_bits(shapes, tmp_path):
 
 
 def test_a_set_of_mmdet_has_facts_too(shapes):
-    """Equal to ours, as this file has no object to leave out."""
+    """They equal ours, since no object of this file is left out."""
     ours = shapes_config(shapes).train_dataloader.dataset
     theirs = dict(ours, type='mmdet.CocoDataset')
     found = [box_facts(DATASETS.build(cfg)).classes for cfg in (theirs, ours)]
@@ -340,7 +340,7 @@ def test_a_set_of_mmdet_has_facts_too(shapes):
 
 
 def test_some_of_the_classes(shapes):
-    """In the file's order they are allowed, the others are left out."""
+    """They are accepted in the file's order, and the others are left out."""
     cfg = shapes_config(shapes).train_dataloader.dataset
     cfg.metainfo = dict(classes=(CLASSES[0], CLASSES[2]))
     dataset = DATASETS.build(cfg)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The full-size configs: parameters, rates and classes by the formulas."""
+"""Full-size configs: parameters, rates and classes follow formulas."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def build(cfg):
 
 
 def small(path):
-    """A config with a small ViT that starts at random."""
+    """Return a config with a small ViT and random weights."""
     cfg = Config.fromfile(path)
     cfg.model.backbone.update(arch='deit-t', init_cfg=None)
     pyramid, maps, *_ = cfg.model.neck
@@ -39,11 +39,11 @@ def small(path):
     [(CASCADE, 2e-4, 0.75, 0.05), (VITDET, 1e-4, 0.7, 0.1)],
 )
 def test_learning_rates(name, lr, decay, weight_decay):
-    """Which parameter has which is test_layer_decay's matter."""
+    """test_layer_decay checks which parameter has which rate."""
     cfg = Config.fromfile(CONFIGS / name)
     wrapper = build_optim_wrapper(build(cfg), cfg.optim_wrapper)
     groups = wrapper.optimizer.param_groups
-    # The stem, twelve layers, and all that follows.
+    # The groups are the stem, twelve layers, and all parts after them.
     rates = [lr * decay**power for power in range(13, -1, -1)]
     assert sorted({group['lr'] for group in groups}) == pytest.approx(rates)
     assert {group['weight_decay'] for group in groups} == {0, weight_decay}
@@ -65,7 +65,7 @@ def class_counts(model):
     ],
 )
 def test_other_detectors_train(name, losses):
-    """All parameters get a finite gradient: DDP would wait for it."""
+    """All parameters get a finite gradient, since DDP would wait for one."""
     from mmdet.testing import demo_mm_inputs
 
     cfg = small(CONFIGS / name)
@@ -87,7 +87,7 @@ def test_other_detectors_train(name, losses):
 
 @pytest.mark.parametrize('size', [8, 14])
 def test_other_patches(tmp_path, monkeypatch, size):
-    """Anchors and regions lie where the maps' cells are."""
+    """Anchors and regions are at the cells of the maps."""
     path = CONFIGS / CASCADE
     if size == 14:  # the docs' example
         install_configs(monkeypatch, tmp_path)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Training, validation, test and pictures of the small config."""
+"""Training, validation, test and pictures with the small config."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ OPTIONS = {
 
 @pytest.fixture(scope='module')
 def trained(shapes, tmp_path_factory):
-    """A runner after some epochs of three iterations, and its folder."""
+    """Return a runner after epochs of three iterations, and its folder."""
     work_dir = tmp_path_factory.mktemp('trained')
     return run(shapes_config(shapes, work_dir, **OPTIONS)), work_dir
 
@@ -65,7 +65,7 @@ def test_losses_fall(trained):
 
 
 def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
-    """The same figures as at the end of the training."""
+    """The figures are those at the end of the training."""
     runner, work_dir = trained
     metrics = tmp_path / 'metrics.json'
     command = (
@@ -88,7 +88,7 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
 
 
 def test_mmdet_draws_predictions(trained, shapes, tmp_path):
-    """As docs/guides/detect.md says, with the config that the run leaves."""
+    """docs/guides/detect.md shows this with the config that a run leaves."""
     from mmdet.apis import DetInferencer
 
     _, work_dir = trained
@@ -104,7 +104,7 @@ def test_mmdet_draws_predictions(trained, shapes, tmp_path):
 
 
 def test_starts_from_a_file_of_dinov3(shapes, tmp_path):
-    """Three iterations and a validation."""
+    """The run has three iterations and a validation."""
     vit = token_vit('DINOv3ViT', depth=4, patch_size=16)
     torch.save(vit.state_dict(), tmp_path / 'vit.pth')
     start = from_file('DINOv3ViT', tmp_path / 'vit.pth', _delete_=True)

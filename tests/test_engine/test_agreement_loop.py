@@ -37,7 +37,7 @@ def images(tmp_path_factory):
 
 @pytest.mark.slow
 def test_without_labels(images, tmp_path):
-    """It is the number of the training's own views, the same each time."""
+    """The views are those of training, the same in each validation."""
     best = {'default_hooks.checkpoint.save_best': ['knn/top1_k20']}
     runner = run(own_config(images, tmp_path, **SHORT, **best))
     found = {
@@ -60,7 +60,7 @@ def test_without_labels(images, tmp_path):
 
 @pytest.mark.slow
 def test_other_views_begin_anew(images, tmp_path):
-    """A run that goes on with them compares with nothing of before."""
+    """A resumed run with other views does not compare with earlier numbers."""
     options = SHORT | {'epochs': 1}
     first = run(own_config(images, tmp_path, **options, jitter=0, flip=0))
     cfg = own_config(images, tmp_path, **SHORT)
@@ -72,24 +72,24 @@ def test_other_views_begin_anew(images, tmp_path):
         for name in ('start', 'neighbours', 'raw_pixels')
     )
     assert [len(start), len(neighbours), len(raw)] == [1, 2, 1]
-    # The encoder of the first epoch, by the views of the second.
+    # The encoder of the first epoch, with the views of the second run.
     assert start[0] != neighbours[0]
     assert LOGGED.format('untrained') not in scalars
     score = runner.message_hub.get_info('best_score')
     assert score == neighbours[1]
-    assert score < first.message_hub.get_info('best_score')  # of easier views
+    assert score < first.message_hub.get_info('best_score')  # easier views
 
 
 @pytest.mark.slow
 def test_what_a_validation_measures_by(images, tmp_path):
-    """Beside k-NN, the agreement has the views of the training."""
+    """Beside k-NN, the agreement uses the views of training."""
     fewer = tmp_path / 'fewer'
     shutil.copytree(images, fewer, ignore=lambda *_: ['0.jpg', 'agreement'])
 
     def digest(root=images, **options):
         cfg = own_config(images, tmp_path, knn_root=str(root), **options)
         runner = RUNNERS.build(cfg)
-        assert runner.val_loop is not None  # which builds its sets
+        assert runner.val_loop is not None  # which builds its data sets
         return validation_digest(runner)
 
     usual = digest()
@@ -124,7 +124,7 @@ def test_takes_each_image_of_a_wrapper_once(images):
 
 @pytest.mark.slow
 def test_takes_images_of_all_sets(images):
-    """They are numbered through, and their views are their own."""
+    """Images are numbered across the sets, and keep their own views."""
     cfg = own_config(images)
     part = cfg.train_dataloader.dataset
     several = dict(type='ConcatDataset', datasets=[part, part])
@@ -153,7 +153,7 @@ def test_takes_some_images_evenly_spaced(images):
 
 
 def test_ends_with_a_verdict():
-    """A loss from random weights is told apart from one from a start."""
+    """A loss against random weights is named differently from other losses."""
     margin = 2.0
     judgement = Judgement('last', '{}', 'agreement', margin)
     hook = BaselinesHook(SimpleNamespace(judgements=[judgement]))

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run takes of a checkpoint, and what does not fit and is refused.
+"""What a run loads from a checkpoint, and what is refused.
 
-Which files there are is a matter of test_libraries, starts of pretraining one
-of test_start.
+test_libraries tests files of all layouts, and test_start the starts of
+pretraining.
 """
 
 import copy
@@ -46,13 +46,13 @@ RUN = dict(
     message_hub=MessageHub('saved').state_dict(),
     param_schedulers=[],
 )
-# How the line ends that says what is loaded.
+# The end of the line that says what is loaded.
 ALL = ' names of the model match'
 
 
 @pytest.fixture
 def load(tmp_path):
-    """Load what a file holds into a model; the lines of the log."""
+    """Load such a file into a model; return the lines of the log."""
 
     def write_and_load(model, content, scheme='', **run):
         torch.save(content, tmp_path / 'a.pth')
@@ -67,7 +67,7 @@ def copied(model):
 
 
 def part_of(state):
-    """From which a run may start, not resume."""
+    """Return weights from which a run may start, but not resume."""
     return {k: v for k, v in state.items() if k.startswith('backbone.')}
 
 
@@ -84,7 +84,7 @@ def test_fitting_checkpoints(load):
 
 
 class Layer(nn.Linear):
-    """A model that has what a runner asks for, and two layers."""
+    """A model with what a runner requires, and two layers."""
 
     def __init__(self, *sizes):
         super().__init__(*sizes)
@@ -98,7 +98,7 @@ class Layer(nn.Linear):
 
 
 def stepped(kind=torch.optim.AdamW, **settings):
-    """A model, its optimiser after a step, and what a run saves of both."""
+    """Return a model, its optimiser after a step, and what a run saves."""
     model = Layer(2, 3)
     wrapper = OptimWrapper(kind(model.parameters(), lr=0.125, **settings))
     wrapper.update_params(model(torch.ones(1, 2)).sum())
@@ -108,7 +108,7 @@ def stepped(kind=torch.optim.AdamW, **settings):
 
 
 def test_what_goes_on_of_the_optimizer(load):
-    """The numbers of the file; the log says that they are others."""
+    """The run uses the numbers of the file, and the log names them."""
     model, wrapper, run = stepped()
 
     def resume(**parts):
@@ -118,7 +118,7 @@ def test_what_goes_on_of_the_optimizer(load):
     group = optimizer['param_groups'][0]
     del group['foreach']  # an older version of PyTorch
     group |= dict(lr=0.5, initial_lr=0.125)
-    assert resume().endswith(ALL)  # a schedule has moved it
+    assert resume().endswith(ALL)  # a schedule has changed it
     group['initial_lr'] = 0.25
     lines = resume()
     assert '0.25' in lines and '0.125' in lines
@@ -127,7 +127,7 @@ def test_what_goes_on_of_the_optimizer(load):
 
 
 def test_other_optimizers_go_on(load):
-    """Without states, of other shapes, with counters in a group."""
+    """Optimisers without states, with other shapes, or with counters."""
     for kind, settings in (
         (torch.optim.SGD, {}),
         (torch.optim.Adafactor, {}),
@@ -163,7 +163,7 @@ def test_other_optimizers_go_on(load):
     ],
 )
 def test_optimizers_that_do_not_fit(load, place, value):
-    """What is no dense state of a parameter, and flags of other kernels."""
+    """States that do not fit a parameter, and flags of other kernels."""
     model, wrapper, run = stepped()
     part = run['optimizer']
     *path, last = [int(k) if k.isdigit() else k for k in place.split('.')]
@@ -175,7 +175,7 @@ def test_optimizers_that_do_not_fit(load, place, value):
 
 
 def test_an_encoder_of_other_images(load):
-    """On another grid, which need not be square if it is on record."""
+    """Their grid may differ, and need not be square if it is recorded."""
     content, teacher, _ = checkpoint('mmmoca', (32, 72))
     model = classifier(img_size=(48, 64))
     load(model, content, trains=False)
@@ -190,7 +190,7 @@ def test_an_encoder_of_other_images(load):
 
 
 def test_a_head_of_timm_is_no_head_of_ours(load):
-    """Heads of both are called so."""
+    """Both heads have the same name."""
     model = classifier(HEAD3)
     model.head.weight = torch.nn.Parameter(torch.zeros(2))
     model.init_weights()
@@ -205,7 +205,7 @@ def test_a_head_of_timm_is_no_head_of_ours(load):
 
 
 def test_layer_scale(load):
-    """It stays in a model that has it."""
+    """A model with LayerScale keeps it."""
     source = mm_vit(layer_scale_init_value=0.1)
     content = with_prefix('backbone.', source.state_dict())
     model = classifier(layer_scale_init_value=0.1)
@@ -227,13 +227,13 @@ def folded():
 
 
 NO_NORM = {'norm.weight': None, 'norm.bias': None}
-# Which no shape tells; the record in a file does.
+# No shape tells it, but the record in a file does.
 HEADS = dict(meta=dict(mmmoca=dict(num_heads=2)))
 RESUMED = dict(resume=True)
 
 
 def cut(state):
-    """Codebooks of fewer words, and of smaller images."""
+    """Return codebooks of fewer words and of smaller images."""
     names = 'codebook.words', 'codebook.token_mean'
     return {name: state[name][1:] for name in names}
 
@@ -263,7 +263,7 @@ def test_refusals(load, key, options, change):
     ],
 )
 def test_what_is_not_tested(load, key, head, content):
-    """What would be initialised, or left out."""
+    """Parts that would stay untrained, or would be left out."""
     with raises(CheckpointError, key):
         load(classifier(head), content(), trains=False)
 

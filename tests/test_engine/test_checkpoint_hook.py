@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints appear whole or not at all, the best one too."""
+"""Checkpoints appear whole or not at all, and so does the best one."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from mmmoca.engine import AtomicCheckpointHook
 
 
 class Runner:
-    """What the hook needs of one."""
+    """What the hook needs of a runner."""
 
     def __init__(self, work_dir):
         self.work_dir = str(work_dir)
@@ -39,7 +39,7 @@ def runner(tmp_path):
 
 @pytest.fixture
 def epoch(runner):
-    """Does an epoch of a certain accuracy."""
+    """Run an epoch that reaches an accuracy."""
     hook = AtomicCheckpointHook(interval=1, save_best='top1', max_keep_ckpts=1)
     hook.save_last = False
     hook.before_train(runner)
@@ -55,7 +55,7 @@ def epoch(runner):
 
 @pytest.mark.parametrize('loop', [None, SimpleNamespace()])
 def test_the_best_of_a_run_without_validation(runner, loop):
-    """It is said; what a loop of another package measures is not known."""
+    """A message says so; metrics of another package's loop are not known."""
     hook = AtomicCheckpointHook(interval=1, save_best='top1')
     runner.val_loop, runner.logger = loop, mock.Mock()
     hook._check_best(runner)
@@ -72,7 +72,7 @@ def test_best_and_last_are_kept(epoch, runner):
     assert files(runner) == {'epoch_4.pth', 'best_top1_epoch_2.pth'}
     last = Path(runner.work_dir, 'last_checkpoint').read_text()
     assert last == str(Path(runner.work_dir, 'epoch_4.pth'))
-    # The best of an epoch that is done again has the name of the other one.
+    # The best of a repeated epoch has the same name.
     runner.epoch = 1
     epoch(40.0)
     assert 'best_top1_epoch_2.pth' in files(runner)
@@ -106,7 +106,7 @@ def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
 
 
 def test_the_first_best_one_can_be_resumed(runner):
-    """Within a step of several micro-batches it is written at its end."""
+    """It is written at the end of a step with several micro-batches."""
     hook = AtomicCheckpointHook(interval=5, save_best='top1', by_epoch=False)
     hook.before_train(runner)
     runner.train_loop = SimpleNamespace()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A test of other classes than the head was trained on is no test of it."""
+"""A test must have the classes that the head was trained on."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from ..helpers.frozen import PooledPixels, draw, folder_loader, toy_runner
 
 
 class Model(PooledPixels):
-    """Predicts nothing."""
+    """A model that predicts nothing."""
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
         if mode == 'predict':
@@ -38,7 +38,7 @@ def images(tmp_path_factory):
 def run(
     images, folder, part, trained, tested, stage='test', validated='', test=()
 ):
-    """A run of a model of three classes from a checkpoint."""
+    """Run a model of three classes from a checkpoint."""
     model = Model()
     head = nn.Identity()
     head.num_classes = 3
@@ -80,12 +80,12 @@ def test_other_classes(images, tmp_path, part, trained, tested):
     with pytest.raises(ValueError, match='class'):
         run(images, tmp_path, part, trained, tested)
     run(images, tmp_path, 'neck', trained, tested)
-    if len(tested) == 3:  # else a training has another head
+    if len(tested) == 3:  # a training may have another head
         run(images, tmp_path, part, trained, tested, 'train')
 
 
 def test_parts_of_other_classes(images, tmp_path):
-    """MMEngine joins data sets whose classes are in another order."""
+    """MMEngine joins data sets even if their classes have another order."""
     one, other = (
         DATASETS.build(
             folder_loader(images, metainfo=dict(classes=[*names]))['dataset']
@@ -115,7 +115,11 @@ def test_more_answers_than_classes(images, tmp_path):
 
 @pytest.mark.parametrize(
     'trained, tested',
-    [('abc', 'abc'), ('', 'abc'), ('abc', '')],  # '': that does not say
+    [
+        ('abc', 'abc'),
+        ('', 'abc'),
+        ('abc', ''),
+    ],  # '': it names none
 )
 def test_the_same_classes(images, tmp_path, trained, tested):
     run(images, tmp_path, 'head', trained, tested)
@@ -127,7 +131,7 @@ def test_the_same_classes(images, tmp_path, trained, tested):
     [((0, 2, 255), 255, True), ((3, 0), 255, False), ((0, 9), 9, True)],
 )
 def test_masks_with_labels_of_no_class(images, stage, labels, ignored, right):
-    """mmsegmentation's metric would leave them out of the truth alone."""
+    """mmsegmentation's metric would leave these pixels out of the truth."""
     model = Model()
     model.decode_head = nn.Identity()
     model.decode_head.ignore_index = ignored

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""When and by what the codebook is updated."""
+"""When and from what the codebook is updated."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -16,20 +16,20 @@ from ..helpers.runs import NO_VALIDATION, by_epochs, demo_runner
 BATCH = 'train_dataloader.batch_size'
 MICRO_BATCHES = 'optim_wrapper.accumulative_counts'
 KEEP_LAST = {'train_dataloader.drop_last': False}
-# Whatever the config says of the sampler.
+# This holds whatever the config says about the sampler.
 ENDLESS = {'train_dataloader.sampler.infinite': False}
 
 
 @pytest.mark.parametrize(
     ('enough', 'options'),
     [
-        # 48 images leave 3 for the last batch of an epoch,
+        # 48 images leave 3 for the last batch of an epoch.
         (False, {BATCH: 15} | KEEP_LAST | by_epochs(1)),
-        # which a step does not have if there are no epochs,
+        # Without epochs, no batch is smaller.
         (True, {BATCH: 15, 'train_cfg.max_iters': 1} | KEEP_LAST | ENDLESS),
-        # and 1 for that of batches of 47, two of which are a step.
+        # Batches of 47 leave 1 image; a step has two batches.
         (True, {BATCH: 47, MICRO_BATCHES: 2} | KEEP_LAST | by_epochs(1)),
-        # 9 micro-batches of 2, of which 4 are a step: the last has one.
+        # 9 micro-batches of 2, four to a step: the last step has one.
         (False, {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9}),
     ],
 )
@@ -43,7 +43,7 @@ def test_images_of_a_step(root, tmp_path, enough, options):
 
 
 def test_micro_batches_survive_the_next_forward_pass():
-    """CUDA graphs replay into the memory of the step before."""
+    """CUDA graphs write to the memory of the step before."""
     codebook = OnlineCodebook(
         4, (4, 4), num_words=8, num_new_words=4, border=1, centre=0.9
     )
@@ -75,7 +75,8 @@ def test_micro_batches_survive_the_next_forward_pass():
     torch.testing.assert_close(
         codebook.token_mean, torch.full((16, 4), 0.1 * 1.5)
     )
-    # The draw depends on the run's seed and the step: a view, then images.
+    # The draw depends on the run's seed and the step: first a view, then
+    # images.
     generator = torch.Generator().manual_seed(mix_seed(0, 1))
     view = torch.randint(2, (), generator=generator)
     images = torch.randperm(8, generator=generator)[:4]

@@ -47,11 +47,11 @@ def test_none_leaves_a_hook_out():
     options = {f'default_hooks.{k}': None for k in ('step_log', 'logger')}
     hooks = load(**options).default_hooks
     assert 'step_log' not in hooks and 'codebook' in hooks
-    assert hooks.logger is None  # MMEngine's own, which takes it
+    assert hooks.logger is None  # MMEngine's own hook, which accepts it
 
 
 def test_what_a_file_inherits(tmp_path):
-    """Shorthands, and dicts with a type, which are marked."""
+    """Shorthands, and dicts with a type, which MMEngine marks."""
     own = CONFIGS / 'moca_vit-b16_own-images.py'
     file = tmp_path / 'child.py'
     collate = "dict(type='default_collate', _scope_='mmmoca')"
@@ -73,14 +73,14 @@ def test_what_a_file_inherits(tmp_path):
         assert loader.collate_fn == dict(type='default_collate')
     cfg = read_run(file, dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
-    # Images of segmentation differ in size.
+    # Images for segmentation differ in size.
     cfg = read_run(SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
-    # Of the runner, whose keys are listed without importing it.
+    # The keys of the runner, which are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
 
 
-# What follows from the settings of a template.
+# These values follow from the settings of a template.
 OWN = {
     SEGMENTATION: {
         'train_dataloader.dataset.pipeline[4].crop_size': (64, 64),
@@ -121,7 +121,7 @@ OWN = {
 def test_what_follows_from_the_settings_of_a_template(
     template, tmp_path, monkeypatch
 ):
-    """On a command line, and in a file that inherits an installed one."""
+    """On a command line, and in a file that inherits an installed template."""
     install_configs(monkeypatch, tmp_path)
     size = 'crop_size' if template == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
@@ -140,7 +140,7 @@ def test_what_follows_from_the_settings_of_a_template(
 
 
 def test_epochs_in_the_place_of_steps(tmp_path, monkeypatch):
-    """Whatever MMEngine adds to what an installed config has."""
+    """They replace steps, whatever MMEngine adds to an installed config."""
     install_configs(monkeypatch, tmp_path)
     child = tmp_path / 'child.py'
     child.write_text(
@@ -151,7 +151,7 @@ def test_epochs_in_the_place_of_steps(tmp_path, monkeypatch):
 
 
 def test_a_batch_size_of_a_test_alone():
-    """That of the images, and of the bank."""
+    """It applies to the images and to the bank."""
     knn = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
     cfg = read_run(knn, dict(batch_size=5))
     sizes = cfg.test_dataloader, cfg.test_cfg.bank_dataloader
@@ -160,7 +160,7 @@ def test_a_batch_size_of_a_test_alone():
         read_run(knn, dict(epochs=2))
 
 
-# Changed in place, which the code of a file hides.
+# The value is changed in place, which the file's code does not show.
 VIEWS = """train_pipeline = _base_.train_pipeline
 for view in train_pipeline[2].transforms:
     view[0].crop_ratio_range = (0.3, 1.0)"""
@@ -181,7 +181,7 @@ TAKEN = 'train_dataloader = dict(dataset=dict(pipeline=train_pipeline))'
     ],
 )
 def test_variables_that_nothing_reads(tmp_path, line, named):
-    """As where a file inherits one without settings."""
+    """A file that inherits one without settings is an example."""
     file = tmp_path / 'own.py'
     file.write_text(f'_base_ = {str(CONFIG)!r}\n{line}\n')
     found = unread_variables(read_run(file))
@@ -192,7 +192,7 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
 
 
 def inherited(folder, texts, base=SEGMENTATION):
-    """The last of such files, each of which inherits the one before."""
+    """Write files, each of which inherits the one before; return the last."""
     for number, text in enumerate(texts):
         file = folder / f'{number}.py'
         file.write_text(f'_base_ = [{str(base)!r}]\n{text}\n')
@@ -203,7 +203,7 @@ def inherited(folder, texts, base=SEGMENTATION):
 @pytest.mark.parametrize(
     'texts, expected',
     [
-        # A file's keys win over settings that it inherits, and its own ones.
+        # A file's keys override inherited settings and its own.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=7)'], 7),
         (['batch_size = 2\ntrain_dataloader = dict(batch_size=7)'], 7),
         (['batch_size = 2\npart = dict(batch_size=7)\n'
@@ -211,15 +211,15 @@ def inherited(folder, texts, base=SEGMENTATION):
         (['batch_size = 2', "_base_.train_dataloader['batch_size'] = 7"], 7),
         (['batch_size = 2', 'train_dataloader: dict = dict(batch_size=7)',
           'epochs = 3'], 7),
-        # Settings win over keys that they inherit.
+        # Settings override inherited keys.
         (['train_dataloader = dict(batch_size=7)', 'batch_size = 2'], 2),
         (['batch_size = 7', 'batch_size = 2'], 2),
-        # What is taken from there is not the file's own.
+        # A value taken from a base is not the file's own.
         (['batch_size = 2\n'
           'train_dataloader = dict(_base_.train_dataloader)'], 2),
         (['batch_size = 2\ntrain_dataloader = dict(num_workers=1)\n'
           'train_dataloader.update(batch_size=7)'], 7),
-        # However its code computes them, and only what it runs.
+        # Any code may compute them, but only code that runs counts.
         (['batch_size = 2', 'def seven():\n    return dict(batch_size=7)\n'
           'train_dataloader = seven()'], 7),
         (['batch_size = 2',
@@ -232,7 +232,7 @@ def inherited(folder, texts, base=SEGMENTATION):
           'if False:\n    train_dataloader = dict(batch_size=2)'], 7),
         (['batch_size = 2', 'train_dataloader = dict(batch_size=7)',
           'if False:\n    batch_size = 3'], 7),
-        # The number that the template has, too.
+        # The number equals that of the template.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=8)'], 8),
         (['batch_size = 2',
           'one = 4\none += 4\ntrain_dataloader = dict(batch_size=one)'], 8),
@@ -241,7 +241,7 @@ def inherited(folder, texts, base=SEGMENTATION):
     ],
 )  # fmt: skip
 def test_the_nearest_file_wins(tmp_path, texts, expected):
-    """Settings and whole keys of files that inherit one another."""
+    """Settings and full keys of files that inherit one another."""
     file = inherited(tmp_path, texts)
     assert read_run(file).train_dataloader.batch_size == expected
 
@@ -256,7 +256,7 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     ],
 )  # fmt: skip
 def test_what_is_given_wins_over_files(tmp_path, texts):
-    """Whole keys, settings, and a file above that is no Python."""
+    """Full keys, settings, and a base that is not a Python file."""
     file, key = inherited(tmp_path, texts), 'train_dataloader.batch_size'
     assert read_run(file, {key: 9}).train_dataloader.batch_size == 9
     assert read_run(file, ['batch_size=9']).train_dataloader.batch_size == 9
@@ -271,7 +271,7 @@ OWN_TINY = f"_base_ = '{CONFIGS}/demo/moca_vit-tiny_own-images.py'\n"
 def test_the_size_that_a_config_has_changes_nothing(tmp_path):
     text = 'img_size = 48\nimg_size_ = 3\n'
     (tmp_path / 'own.py').write_text(OWN_TINY + text)
-    labelled = dict(knn_root='/labelled')  # else no image is resized
+    labelled = dict(knn_root='/labelled')  # otherwise no image is resized
     cfg = read_run(tmp_path / 'own.py', labelled)
     usual = read_run(TINY, labelled)
     for key in ('train_dataloader', 'val_dataloader', 'val_cfg', 'model'):
@@ -302,7 +302,7 @@ def test_a_size_leaves_a_loader_that_does_not_reduce(tmp_path):
 @pytest.mark.parametrize('own', [None, '/own'])
 @pytest.mark.slow
 def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
-    """Unless the file changes its key."""
+    """A file that changes the same key overrides them."""
     file = tmp_path / 'own.py'
     file.write_text(
         f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
@@ -314,7 +314,7 @@ def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
     )
     key = f'train_dataloader.dataset.{inside}.data_root'
     assert place(read_run(file), key)[1] == (own or '/setting')
-    child = tmp_path / 'child.py'  # of a file's own value
+    child = tmp_path / 'child.py'  # the file's own value
     child.write_text(
         "_base_ = 'own.py'\npart = _base_.train_dataloader.dataset\n"
         'whole = dict(_delete_=True, type="RepeatDataset", times=2, '
@@ -366,7 +366,7 @@ def test_nearer_values_take_a_setting_away(
 
 
 def test_settings_that_a_run_does_not_follow(tmp_path):
-    """MMEngine alone takes it for a variable."""
+    """MMEngine alone reads it as a variable."""
     file = tmp_path / 'own.py'
     file.write_text(f'_base_ = {str(SEGMENTATION)!r}\nepochs = 3\n')
     assert unwritten_settings(Config.fromfile(file)) == ['epochs=3']
@@ -375,7 +375,7 @@ def test_settings_that_a_run_does_not_follow(tmp_path):
 
 
 def test_settings_stand_together(tmp_path):
-    """Files side by side inherit nothing of each other."""
+    """Files that are inherited side by side do not inherit from each other."""
     data, child = tmp_path / 'data.py', tmp_path / 'child.py'
     for folder in ('cat', 'dog'):
         (tmp_path / 'train' / folder).mkdir(parents=True)
@@ -387,10 +387,10 @@ def test_settings_stand_together(tmp_path):
         cfg = read_run(child, elsewhere)
         assert cfg.train_cfg.max_epochs == 7
         assert cfg.model.head.num_classes == 3
-        # Folders have names of their own.
+        # Each part has its own folder.
         with pytest.raises(ValueError, match='cat'):
             read_run(child, [f'data_root={tmp_path}'])
-    # A list of images counts by numbers of its own.
+    # A list of images has its own numbers of classes.
     listed = f'data_root={tmp_path}', 'train_dataloader.dataset.ann_file=a.txt'
     assert read_run(child, listed).model.head.num_classes == 3
     data.write_text("classes = 'gone.txt'\n")
@@ -401,7 +401,7 @@ def test_settings_stand_together(tmp_path):
 
 @pytest.mark.slow
 def test_parts_of_a_data_set_keep_their_roots(tmp_path):
-    """Settings of files give way to them, options are refused."""
+    """Settings in files give way to them, and options are refused."""
     own = tmp_path / 'own.py'
     own.write_text(
         f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
@@ -429,12 +429,12 @@ SET = 'test_dataloader.dataset'
 
 
 def data_set(settings):
-    """A line of a config that writes settings of the data set of a test."""
+    """Return a line of a config that sets a test's data set."""
     return f'test_dataloader = dict(dataset=dict({settings}))'
 
 
 def judged(file):
-    """A line that writes the file of its evaluator."""
+    """Return a line that sets the file of its evaluator."""
     return f'test_evaluator = dict(ann_file={file!r})'
 
 
@@ -475,7 +475,7 @@ def test_an_evaluator_reads_what_its_data_set_does(
     file = inherited(tmp_path, texts, base)
     cfg = read_run(file, options)
     assert cfg.test_evaluator.ann_file == expected
-    # As the config that a run leaves.
+    # The config is the one that a run leaves.
     cfg.dump(tmp_path / 'dumped.py')
     inside = f'{SET}.dataset' if REPEATED in texts[0] else SET
     new = {f'{inside}.ann_file': 'new'}
@@ -505,7 +505,7 @@ def test_a_pyramid_reads_other_layers(tmp_path):
         arch = {'arch': dict(sizes, num_layers=depth)}
         cfg = read_run(DETECTION, arch)
         assert cfg.model.backbone.out_indices == layers
-    # The last four of twelve.
+    # the last four of twelve
     for name, base, line in (
         (
             'a',
@@ -517,14 +517,14 @@ def test_a_pyramid_reads_other_layers(tmp_path):
         file = tmp_path / f'{name}.py'
         file.write_text(f'_base_ = {str(base)!r}\n{line}\n')
     assert read_run(file).model.backbone.out_indices == [0, 1, 2, 3]
-    # As many numbers as a config writes itself win over them.
+    # Numbers that a config writes itself override them, if there are as many.
     own = {'model.backbone.out_indices': [0, 1, 1, 2]}
     arch = {'arch': dict(sizes, num_layers=3)}
     assert read_run(DETECTION, arch | own).model.backbone.out_indices[3] == 2
 
 
 def test_mmseg_infers_as_it_tests(tmp_path, monkeypatch):
-    """Also where a file inherits the template of an installed package."""
+    """A file may inherit the template of an installed package."""
     install_configs(monkeypatch, tmp_path)
     child = tmp_path / 'own.py'
     child.write_text(f"_base_ = 'mmmoca::segmentation/{SEGMENTATION.name}'\n")
@@ -535,14 +535,14 @@ def test_mmseg_infers_as_it_tests(tmp_path, monkeypatch):
 
 
 def nested(key, value):
-    """A dict of dicts that has a value at a dotted key."""
+    """Return a dict of dicts with a value at a dotted key."""
     for name in reversed(key.split('.')):
         value = {name: value}
     return value
 
 
 def test_a_variable_that_is_read_already(tmp_path):
-    """It changes nothing any more; a part of the user's own code may."""
+    """It changes nothing any more, unless the user's own code reads it."""
     with pytest.raises(ValueError, match=r'train_dataloader\.dataset\.pipe'):
         read_run(CONFIG, ['train_pipeline.0.type=mmmoca.LoadBands'])
     file = tmp_path / 'own.py'
@@ -550,7 +550,7 @@ def test_a_variable_that_is_read_already(tmp_path):
         f'_base_ = {str(CONFIG)!r}\nown = dict(a=1)\nown["b"] = 2\n'
     )
     assert read_run(file, ['own.b=3']).own == dict(a=1, b=3)
-    # Equal to a part that it does not compute.
+    # It equals a part that is not computed from it.
     file.write_text(
         f"_base_ = {str(CONFIG)!r}\nown = dict(type='PackInputs')\n"
     )
@@ -558,7 +558,7 @@ def test_a_variable_that_is_read_already(tmp_path):
 
 
 def test_placeholders_of_mmengine(tmp_path, monkeypatch):
-    """Files with them are no Python, JSON or YAML before they are read."""
+    """Before they are replaced, such a file is not Python, JSON or YAML."""
     monkeypatch.setenv('OWN_EPOCHS', '7')
     base = CONFIGS / 'moca_vit-b16_own-images.py'
     for name, text in {
@@ -571,7 +571,7 @@ def test_placeholders_of_mmengine(tmp_path, monkeypatch):
 
 
 def test_settings_and_whole_keys(tmp_path):
-    """Whole keys go first. The folders of classes count."""
+    """Full keys are read first. Folders of classes are counted."""
     pipeline = 'train_dataloader.dataset.pipeline'
     options = {f'{pipeline}.RandomCrop.crop_size': 16, 'crop_size': 32}
     options |= {'data_root': 'mine'} | NO_VALIDATION
@@ -584,27 +584,27 @@ def test_settings_and_whole_keys(tmp_path):
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     with pytest.raises(ValueError, match='param_scheduler.0.end'):
-        read_run(CONFIG, ['param_scheduler.0.end=3'])  # which is one
+        read_run(CONFIG, ['param_scheduler.0.end=3'])  # a folder of a class
     (tmp_path / 'names.txt').write_text('cat\ndog\n\n', 'utf-16')
     for names in ('cat', 'cat,dog'):  # as on a command line
         cfg = read_run(SEGMENTATION, {'classes': names})
         assert cfg.model.decode_head.num_classes == names.count(',') + 1
     names = [f'classes={tmp_path}/names.txt']
-    # By the name that scripts of others know.
+    # Scripts of others know this name.
     cfg = load_config(SEGMENTATION, cfg_options=names)
     assert cfg.train_dataloader.dataset.metainfo.classes == ['cat', 'dog']
     assert cfg.model.decode_head.num_classes == 2
 
 
 def test_a_training_without_validation(tmp_path):
-    """Its folder need not exist, and MMEngine wants all three parts None."""
+    """Its folder may be missing; MMEngine requires three Nones."""
     options = dict(data_root=str(tmp_path), val_cfg=None)
     cfg = read_run(TINY, options, stages=['train', 'val'])
     assert {key: cfg[key] for key in NO_VALIDATION} == NO_VALIDATION
 
 
 def test_a_test_needs_no_validation_that_its_settings_fit(tmp_path):
-    """As of a run on images without labels, by the config in its folder."""
+    """The config of a run on unlabelled images is an example."""
     agreement = dict(type='mmmoca.NeighbourAgreementValLoop', _delete_=True)
     own = Config.fromfile(TINY)
     own.merge_from_dict(dict(val_cfg=agreement))
@@ -621,7 +621,7 @@ def test_a_view_without_a_transform_has_probability_0():
 
 
 def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
-    """Those of an earlier config have the same names."""
+    """An earlier config may have modules of the same names."""
     for name in 'ab':
         folder = tmp_path / name
         folder.mkdir()
@@ -641,12 +641,12 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
             f'{tmp_path}/{name}',
         ]
         assert parts.setdefault(name, part) is part  # registered once
-    # Beside a config that another one inherits.
+    # The module is beside a config that another one inherits.
     (tmp_path / 'heir.py').write_text("_base_ = 'a/own.py'\n")
     read_run(tmp_path / 'heir.py')
     assert sys.modules['own_part'] is parts['a']
     read_run(tmp_path / 'b' / 'own.py')
-    # A name that another package has.
+    # Another package has this name, too.
     (tmp_path / 'b' / 'json.py').touch()
     own = tmp_path / 'b' / 'own.py'
     own.write_text(own.read_text().replace("'own_part'", "'json'"))
@@ -662,7 +662,7 @@ TEXTS = st.text(' ,;()[]{}=\'"\\/.~-+0123eNonxé\n', max_size=20)
 
 @given(value=NUMBERS | st.booleans() | st.lists(NUMBERS, min_size=1))
 def test_values_come_back_as_they_were_written(value):
-    """Whatever the config held, but for a text."""
+    """This holds for all values except texts, whatever the config held."""
     for held in (None, 0.5, True, [2], 'auto'):
         cfg = Config(dict(part=dict(value=held)))
         assert read_option(cfg, 'part.value', str(value)) == value
@@ -715,7 +715,7 @@ def test_the_launcher_is_what_started_the_processes(monkeypatch):
         refused = pytest.raises(RuntimeError, match=name)
         with mock.patch.dict('os.environ', variables), refused:
             load()
-    monkeypatch.setenv('WORLD_SIZE', '2')  # of some job around this process
+    monkeypatch.setenv('WORLD_SIZE', '2')  # of a job that started this process
     load()
 
 
@@ -736,7 +736,7 @@ def test_files_that_need_not_be_there(tmp_path, monkeypatch):
 
 
 def test_bases_and_modules_of_others(tmp_path):
-    """A fork of mmsegmentation; modules in a folder above the config."""
+    """A fork of mmsegmentation, and modules in a folder above the config."""
     pytest.importorskip('mmseg')
     (tmp_path / 'made').mkdir()
     (tmp_path / 'made/here.py').write_text('')
@@ -749,7 +749,7 @@ def test_bases_and_modules_of_others(tmp_path):
     cfg = read_run(config)
     assert cfg.train_dataloader.dataset.type == 'ADE20KDataset'
     assert 'made.here' in sys.modules
-    # Of a package that lies on the path, and is not installed.
+    # The package is on the path, but not installed.
     lost = FileNotFoundError(2, '', '/there/a/.mim/model-index.yml')
     with (
         mock.patch.object(Config, 'fromfile', side_effect=lost),
@@ -766,7 +766,7 @@ def test_bases_and_modules_of_others(tmp_path):
             dict(type='mmmoca.LoadImage', colour='grey'),
             ['a.colour', 'color_t'],
         ),
-        # A parent's, behind **kwargs.
+        # An argument of a parent class, passed through **kwargs.
         (MODELS, dict(type='mmmoca.MOCAViT', drop_pth_rate=0), ['drop_path_']),
         (MODELS, dict(type='mmmoca.MOCCA'), ['a.type', 'mmmoca.MOCA']),
         (
@@ -794,7 +794,7 @@ def test_either_mmengine_says_whose_argument_it_is():
         error = pytest.raises(TypeError, match='^colour: .*color_type')
         with error, explained({}):
             build(TRANSFORMS.get('mmmoca.LoadImage'), text)
-    # A part that the class builds has arguments of its own.
+    # The class builds a part with arguments of its own.
     with pytest.raises(TypeError, match='MaskingPlan'), explained({}):
         build(
             MODELS.get('mmmoca.MOCA'), fork.replace('LoadImage', 'MaskingPlan')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the runner of the tools does, and what it leaves behind."""
+"""What the tools' runner does, and what it leaves behind."""
 
 import io
 import logging
@@ -66,7 +66,7 @@ def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     ],
 )
 def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
-    """Gradients lie in the buckets of DDP; SyncBN becomes BatchNorm."""
+    """Gradients are in DDP's buckets, and SyncBN becomes BatchNorm."""
     wrap = mock.Mock()
     monkeypatch.setattr('mmengine.runner.Runner.wrap_model', wrap)
     place = 'mmmoca.engine.runners.console_runner.get_device'
@@ -98,7 +98,7 @@ def test_no_worker_outlives_a_run(root):
 
 @pytest.mark.slow
 def test_a_run_after_a_refused_one_of_its_name(root):
-    """As when both start within a second, which is a part of the name."""
+    """Runs that start within one second have the same name."""
     kind = dict(experiment_name='same')
     with pytest.raises(ValueError, match='tap_layer'):
         demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
@@ -114,7 +114,7 @@ def test_a_run_after_a_refused_one_of_its_name(root):
 
 
 def test_a_batch_of_more_images_than_there_are(root):
-    """Some come twice, where the order has no end."""
+    """Some images repeat if the order has no end."""
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
     cfg.train_dataloader.batch_size = 49
@@ -123,7 +123,7 @@ def test_a_batch_of_more_images_than_there_are(root):
 
 
 def test_advice_where_there_is_no_shared_memory():
-    """PyTorch says it in the error, or in its cause."""
+    """PyTorch says it in the error, or in the error's cause."""
     error = RuntimeError('unable to allocate shared memory(shm)')
     worker = RuntimeError('DataLoader worker exited unexpectedly')
     with pytest.raises(RuntimeError, match='num_workers=0'), shared_memory():
@@ -138,7 +138,7 @@ def test_advice_where_there_is_no_shared_memory():
     [(lambda: int('x'), True), (lambda: find_config('x'), False)],
 )
 def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
-    """The program ends with the message of our own errors."""
+    """Our own errors end the program with their message."""
     logger, terminal = logging.Logger('run'), io.StringIO()
     logger.addHandler(logging.StreamHandler(terminal))
     filter_terminal(logger)
@@ -151,7 +151,7 @@ def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
 
 @pytest.mark.slow
 def test_layers_behind_frozen_ones_learn_when_they_recompute(root):
-    """MMEngine's key alone gives them no gradients."""
+    """With MMEngine's key alone, they would get no gradients."""
     options = {'train_cfg.max_iters': 2, 'model.backbone.frozen_stages': 1}
     names = [f'backbone.layers.{number}' for number in range(2)]
     runs = []

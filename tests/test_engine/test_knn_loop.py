@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The k-NN loops in real Runners, on image folders.
+"""The k-NN loops in real runners, on image folders.
 
-On two processes: test_bank, and test_train_and_test.
+test_bank and test_train_and_test use two processes.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from tests.helpers.judges import knn_judge
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
-    """17 bank and 13 query images of 6 classes."""
+    """Write 17 bank and 13 query images of 6 classes."""
     root = tmp_path_factory.mktemp('images')
     draw(root / 'bank', (5, 1, 4, 2, 3, 2), 0)
     draw(root / 'query', (2, 3, 1, 3, 2, 2), 1)
@@ -48,7 +48,7 @@ def config(root, work_dir, bank=None, query=None, stage='val', **loop):
 
 
 def expected_accuracy(root, k, temperature=0.07, which='teacher'):
-    """Top-1 of scikit-learn on features that are extracted one by one."""
+    """Return scikit-learn's top-1 accuracy; features come one by one."""
     _, *bank = described(root / 'bank', which)
     _, *query = described(root / 'query', which)
     return 100 * knn_judge(*bank, k, temperature).score(*query)
@@ -71,7 +71,7 @@ def test_a_bank_that_is_prepared_otherwise(root, tmp_path, alike):
 
 
 def test_equals_sklearn(root, tmp_path, monkeypatch):
-    """One key, data_root, moves both sets."""
+    """The single key data_root sets both folders."""
     parts = {
         part: folder_loader(tmp_path / 'nowhere', data_prefix=part)
         for part in ('bank', 'query')
@@ -90,7 +90,7 @@ def test_equals_sklearn(root, tmp_path, monkeypatch):
         expected = expected_accuracy(root, k, t, 'student')
         assert 0 < expected < 100
         assert metrics[f'knn/top1_k{k}_t{t:g}'] == pytest.approx(expected)
-    # One neighbour votes for one class: the other four of the top five do
+    # One neighbour votes for one class, so the other four of the top five do
     # not count.
     assert metrics['knn/top5_k1_t0.5'] == metrics['knn/top1_k1_t0.5']
     assert metrics['knn/top5_k17_t0.5'] > metrics['knn/top1_k17_t0.5']
@@ -101,7 +101,8 @@ def test_hooks_and_mode(root, tmp_path):
     log = run.model.log
     run.call_hook = lambda name, **kwargs: log.append((name, [*kwargs]))
     run.val()
-    # The bank follows before_val_epoch, where EMAHook swaps the weights.
+    # The bank is built after before_val_epoch, where EMAHook swaps the
+    # weights.
     start, end = map(log.index, (('before_val', []), ('after_run', [])))
     assert log[start:end] == [
         ('before_val', []),
@@ -160,7 +161,7 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         features.append((pixels, images.get_gt_labels()))
     pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
     assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
-    # At the end, too.
+    # at the end, too
     end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
     for name in ('untrained_k3', 'raw_pixels_k3'):
         assert f'{found[name][0]:.1f}' in end

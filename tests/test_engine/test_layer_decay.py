@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Learning rates and weight decays of all parameters, by the formula."""
+"""Learning rates and weight decays of all parameters follow the formula."""
 
 import re
 
@@ -14,7 +14,7 @@ RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, ARCH['num_layers']
 
 
 def build(**further):
-    """Groups of what looks like a detector or segmentor, by parameter."""
+    """Return the groups of a detector or segmentor, by parameter."""
     model = nn.Module()
     vit = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=32)
     model.backbone = MODELS.build(vit)

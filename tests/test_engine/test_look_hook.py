@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run says of its data, and when it says it."""
+"""What a run says about its data, and when."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ ODD = ' with transparency'
 
 @pytest.fixture
 def place(tmp_path):
-    """Sixteen images, one of them odd, and a small config that reads them."""
+    """Write sixteen images, one of them odd; return a config for them."""
     write_images(tmp_path / 'images', train=4, val=4, classes=2)
     first = tmp_path / 'images/train/class_0/0.jpg'
     with Image.open(first) as image:
@@ -41,7 +41,7 @@ def train(place, *options):
 
 @pytest.mark.slow
 def test_the_log_has_all_and_the_console_what_is_odd(place):
-    """No worker names again what has been named; numbers are those of RGB."""
+    """Workers do not repeat what was named, and numbers are those of RGB."""
     broken = place / 'images/train/class_0/broken.jpg'
     broken.write_bytes(b'\xff\xd8\xff broken')
     numbers = (
@@ -63,7 +63,7 @@ def test_runs_that_do_not_look(place):
 
 
 def printed_by(place):
-    """What a process shows of the run that it has a part of."""
+    """Return what a process of a run prints."""
     cfg = read_run(place / 'own.py', launcher='pytorch', stages=['train'])
     with contextlib.redirect_stdout(io.StringIO()) as output:
         training.run(cfg)
@@ -85,7 +85,7 @@ def test_wrong_data_leave_nothing(place):
     options = {f'{loader}.num_workers': 0 for loader in loaders}
     options['knn_root'] = str(place / 'images')
     cfg = own_config(place / 'images', place / 'run', **options)
-    # An image that is read in vain is an OSError.
+    # An image that cannot be read raises an OSError.
     with pytest.raises(ValueError, match='class_1/2.jpg'):
         training.run(cfg)
     assert not [*place.glob('run/**/*.*')]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""float16 with a loss scaler: what a skipped step leaves behind."""
+"""float16 with a loss scaler: what a skipped step changes."""
 
 import functools
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ MOVED = 'words', 'pointer', 'msd', 'token_mean'
 
 @OPTIM_WRAPPERS.register_module()
 class Float16OnCPU(MixedPrecisionOptimWrapper):
-    """float16 and its scaler, which the package has on GPUs only."""
+    """float16 and its scaler, which MMEngine offers only on GPUs."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -61,7 +61,7 @@ HALF = {
     'default_hooks.checkpoint.save_last': False,
     'optim_wrapper.type': WRAPPER,
     'optim_wrapper.dtype': 'float16',
-    # A scale that the demo's model takes from the first step on.
+    # A scale that suits the demo's model from the first step on.
     'optim_wrapper.loss_scale': dict(init_scale=32.0),
 }
 
@@ -76,7 +76,7 @@ SMALL = {
 
 
 class Recorder(Hook):
-    """Poisons iterations and takes the state after each."""
+    """Damages some iterations and records the state after each."""
 
     priority = 'VERY_LOW'
 
@@ -98,7 +98,7 @@ class Recorder(Hook):
 
 
 def gradient_overflows(model):
-    """An infinite gradient on the last rank alone."""
+    """Set an infinite gradient on the last rank alone."""
     scale = float('inf') if get_rank() == get_world_size() - 1 else 1.0
 
     def poison(module, inputs, output):
@@ -108,7 +108,7 @@ def gradient_overflows(model):
 
 
 def token_overflows(model):
-    """An infinite teacher token, of one image of the last rank alone."""
+    """Make a teacher token infinite, for one image of the last rank alone."""
 
     def poison(module, inputs, output):
         if get_rank() == get_world_size() - 1:
@@ -120,7 +120,7 @@ def token_overflows(model):
 
 
 def run(root, name, poison, iterations=(POISONED,), **options):
-    """Train; states and scales by step, what was skipped, how it ended."""
+    """Train; return states and scales by step, skipped steps, and the end."""
     runner = demo_runner(root, name, **HALF | SMALL | options)
     recorder = Recorder(poison, iterations)
     runner.register_hook(recorder)
@@ -158,7 +158,7 @@ def test_skipped_step_changes_nothing(root):
 
 @pytest.mark.processes
 def test_no_word_is_taken_that_is_not_finite(root):
-    """Without a scaler too, whose flag would tell."""
+    """Without a scaler, no flag would tell."""
     options = {
         'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
         'optim_wrapper.dtype': 'bfloat16',
@@ -181,7 +181,7 @@ def test_endless_skipping_stops_the_run(root, monkeypatch):
 
 
 def test_wrapper_that_hides_its_skipped_steps():
-    """MMEngine's own, which in bfloat16 skips none."""
+    """MMEngine's own wrapper is an example; in bfloat16 it skips no step."""
     wrapper = SimpleNamespace(
         loss_scaler=torch.amp.GradScaler('cpu', enabled=False)
     )

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Low-shot classification in real Runners, on 1 and 2 processes."""
+"""Low-shot classification in real runners, on one and two processes."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SUBSETS = dict(
 
 @pytest.fixture
 def root(tmp_path):
-    """20 training and 19 validation images of 4 classes, and subsets."""
+    """Write 20 training and 19 validation images of 4 classes, and subsets."""
     draw(tmp_path / 'train', (5, 6, 5, 4), 0)
     draw(tmp_path / 'val', (4, 5, 7, 3), 1)
     for name, lists in SUBSETS.items():
@@ -49,7 +49,7 @@ def config(root, **loop):
 
 
 def expected(root):
-    """Name -> accuracy of each set, from features made one by one."""
+    """Return each set's accuracy for features computed one by one, by name."""
     paths, feats, labels = described(root / 'train')
     rows = {path.split('train/')[1]: row for row, path in enumerate(paths)}
     feats = centre(feats)
@@ -75,7 +75,7 @@ def test_equals_sklearn(root):
 
 
 def test_images_are_drawn_from_a_seed(root):
-    """As make_subset.py draws its lists; None is no subset."""
+    """make_subset.py draws the same lists; None leaves a subset out."""
     tool = load_tool('dataset_converters/make_subset')
     lists = tool.make_subsets(root / 'train', root, [2], [], 2, seed=7)
     read, made = (
@@ -104,5 +104,5 @@ def evaluate(root):
 @pytest.mark.processes
 def test_two_processes_agree_with_one(root):
     expected = toy_runner(**config(root)).test()
-    # Each has a share of 12 and of 19 images, four at a time.
+    # Each process has a share of 12 and of 19 images, four at a time.
     assert run_processes(evaluate, 2, root) == [(expected, 2 + 3)] * 2

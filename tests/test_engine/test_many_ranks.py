@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The step that ranks and micro-batches split among them.
+"""Ranks and micro-batches share the work of a step.
 
-That ranks have the same state is in test_integration/test_resume.
+test_integration/test_resume checks that ranks have the same state.
 """
 
 import pytest
@@ -16,7 +16,7 @@ GLOBAL_BATCH = 8
 
 
 def gradients(micro_batches=1):
-    """Loss and gradients of one step on this rank's share of the batch."""
+    """Return loss and gradients of this rank's share of a batch."""
     model = demo_model().train()
     views = torch.randn(2, GLOBAL_BATCH, 3, 48, 48)
     order = torch.rand(2, GLOBAL_BATCH, 36).argsort(dim=2)
@@ -38,7 +38,7 @@ def gradients(micro_batches=1):
         msd = msd + logs['codebook_update'].msd / micro_batches
     all_reduce(loss, op='mean')
     all_reduce(msd, op='mean')
-    # Those of DDP lie in its buckets, which nobody should pickle for each.
+    # DDP's gradients are views of its buckets, which should not be pickled.
     grads = {
         name: parameter.grad.clone()
         for name, parameter in model.named_parameters()

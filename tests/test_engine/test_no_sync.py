@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A training step never makes the host wait for the device.
 
-The model runs on PyTorch's meta device, whose tensors have no values: any
-read of one by the host (``item``, ``tolist``, ``nonzero``, ``if tensor``)
-raises. What is drawn on the host itself may be read. The full recipe is
-rehearsed on fake tensors, which pretend to lie on a GPU.
+The model runs on PyTorch's meta device, whose tensors have no values. Any read
+of a value by the host (``item``, ``tolist``, ``nonzero``, ``if tensor``)
+raises an error. Numbers drawn on the host may be read. The full recipe runs on
+fake tensors, which pretend to be on a GPU.
 """
 
 import functools
@@ -24,7 +24,7 @@ from ..helpers.transfers import Transfers
 
 
 class ToMeta(Hook):
-    """Moves the model away and builds the optimiser anew."""
+    """Moves the model to the meta device and builds the optimiser anew."""
 
     def before_train(self, runner):
         runner.model.to('meta')
@@ -63,7 +63,7 @@ def meta_runner(root, monkeypatch):
 
 @pytest.mark.slow
 def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
-    """And nothing goes to the device but the views and the words."""
+    """Only the views and the words are copied to the device."""
     seen, loop = Transfers(), meta_runner.train_loop
 
     def watched(*args, run_iter=loop.run_iter):
@@ -75,14 +75,14 @@ def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
         meta_runner.train()
     assert 'meta' in str(error.value)
     assert '_read' in [frame.name for frame in traceback.extract_tb(error.tb)]
-    assert meta_runner.iter == 2  # the run's last
+    assert meta_runner.iter == 2  # the last one of the run
     assert seen.waiting == []
-    # The views, by the preprocessor, and the words of other processes.
+    # The preprocessor copies the views; the words come from other processes.
     assert seen.copies >= 2 * 2
 
 
 def rehearse(batch_size, **head):
-    """The recipe's loss in float16 on a GPU that need not be there."""
+    """Compute the recipe's loss in float16, as if on a GPU."""
     cfg = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py').model
     cfg.head.update(head)
     autocast = torch.autocast('cuda', torch.float16)
@@ -107,18 +107,19 @@ def rehearse(batch_size, **head):
 
 @pytest.fixture
 def cuda_autocast(monkeypatch):
-    """Lets autocast work without a GPU, for fake tensors."""
+    """Let autocast work without a GPU, for fake tensors."""
     name = 'torch.cuda.amp.common.amp_definitely_not_available'
     monkeypatch.setattr(name, lambda: False)
 
 
 @pytest.mark.slow
 def test_recipe_fits_together_on_a_gpu(cuda_autocast):
-    """ViT-B/16 at batch 256: devices, types, and no copy that blocks."""
+    """Devices, types and copies of ViT-B/16 at batch 256; none blocks."""
     seen = rehearse(256, allow_tf32=True)
     assert seen.waiting == []
     assert seen.copies == 2  # the views
-    # Similarities of all tokens; of decoder tokens logits and two gradients.
+    # The similarities of all tokens; for decoder tokens, logits and two
+    # gradients.
     objective = 2 * 512 * 4096 * (196 * 768 + (127 + 88) * 512 * 3)
     assert seen.flops['tf32'] == objective
     # L_IMG, and the mean similarity of tokens.

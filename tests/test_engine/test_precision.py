@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""float32, bfloat16, and float16 with a scaler; on a GPU if there is one."""
+"""float32, bfloat16, and float16 with a scaler, on a GPU if there is one."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 
 
 def train(root, dtype):
-    """The runner after some steps, with the wrapper of this machine."""
+    """Return the runner after some steps with this machine's wrapper."""
     options = HALF | SMALL | {'optim_wrapper.dtype': dtype}
     if dtype != 'float16':
         kind = 'mmmoca.MixedPrecisionOptimWrapper'
@@ -48,14 +48,14 @@ def test_trains_as_in_float32(root, full, dtype):
         values = scalars(runner, key).tolist()
         expected = scalars(full, key).tolist()
         assert values == pytest.approx(expected, rel=0.03), name
-        # Not the same by not having been cast at all.
+        # They differ, so something was cast.
         assert values != expected
     for name, value in runner.model.state_dict().items():
         assert value.dtype in (torch.float32, torch.int64), name
 
 
 def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
-    """A wrapper of a layer, and the layer's dtype under it."""
+    """Return a wrapper of a layer, and the layer's dtype under it."""
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     wrapper = kind(optimizer=optimizer, dtype=dtype)
@@ -78,7 +78,7 @@ def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
     monkeypatch.setattr(
         torch.cpu, 'get_capabilities', lambda: instructions, raising=False
     )
-    # What is asked for by name is taken, but for float16.
+    # A type that is named is used, except float16.
     for dtype, taken in (
         ('auto', fast),
         (torch.float16, fast),
@@ -106,11 +106,11 @@ def test_what_others_are_fast_in(device, native, fast, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
 def test_recipe_on_a_gpu(root, dtype):
-    """ViT-B/16 with K = 4096, scaler, fused AdamW and all, at batch 8."""
+    """ViT-B/16 at batch 8 with K = 4096, scaler and fused AdamW."""
     recipe = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
     options = {**HALF, 'model': recipe.model}
     options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
-    # The first steps of a run are warm-up.
+    # The first steps of a run are the warm-up.
     options['optim_wrapper'].optimizer.lr = 1e-4
     for view in range(2):
         pipeline = f'train_dataloader.dataset.pipeline.2.transforms.{view}'
@@ -127,7 +127,7 @@ def test_recipe_on_a_gpu(root, dtype):
 
 @pytest.mark.parametrize('other', [True, False])
 def test_micro_batches_warn_of_batch_norm_over_images(monkeypatch, other):
-    """Not of that over words, which micro-batches do not change."""
+    """There is no warning for norms over words, as micro-batches keep them."""
     said = []
     monkeypatch.setattr(
         'mmengine.optim.optimizer.optimizer_wrapper.print_log',

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The config of one's own images: what follows from its few numbers."""
+"""The config of one's own images: values that follow from a few numbers."""
 
 import copy
 import math
@@ -62,8 +62,8 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     assert numbers(50_000, 512, 19_400)[2] == 1024
     # A fourth of the batch, half of the rate.
     assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.6e-3)
-    # Few steps: the codebook still turns over in the warm-up, 30 of 200, by
-    # no more words than a step has images.
+    # A short run: the warm-up, 30 of 200 steps, still replaces all words,
+    # which are no more than its images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
 
@@ -81,7 +81,7 @@ def test_numbers_of_any_run(images, batch, steps):
     assert words % new == 0 and new <= batch
     assert words <= numbers(4 * images, batch, 4 * steps)[2]
     warmup = max(1, 0.15 * steps)
-    # All words are renewed in the warm-up, or as many as there are images.
+    # The warm-up replaces all words, or as many as there are images.
     divisors = [n for n in range(1, batch + 1) if words % n == 0]
     assert new * warmup >= words or new == divisors[-1]
     assert words <= max(64, batch * warmup)
@@ -96,7 +96,7 @@ def test_steps_of_an_epoch(root, monkeypatch):
     assert run_size(cfg) == RunSize(images=58, batch=56, steps=4)
     cfg.train_cfg = dict(max_iters=9)
     assert run_size(cfg).steps == 9
-    # The last step has one of four micro-batches, so few new words.
+    # The last step has one of four micro-batches, so fewer new words.
     cfg.optim_wrapper.accumulative_counts = 4
     run = run_size(cfg)
     assert run == RunSize(images=58, batch=224, steps=2, missing=168)
@@ -109,7 +109,7 @@ def test_steps_of_an_epoch(root, monkeypatch):
 def test_what_is_not_auto_stays(root):
     cfg = own_config(root, **{'model.codebook.num_words': 32})
     written = complete_recipe(cfg)
-    # 57 images and one that is broken: 7 steps an epoch.
+    # 57 images and a broken one: 7 steps an epoch.
     expected = recipe_numbers(RunSize(58, 8, 28), 32)
     assert expected.pop('model.codebook.num_words') == 32
     assert written == expected
@@ -118,7 +118,7 @@ def test_what_is_not_auto_stays(root):
 
 
 def test_words_of_a_checkpoint(root):
-    """Whatever number the recipe chose, a test or a picture takes it."""
+    """A test or a picture accepts any number that the recipe chose."""
     init_default_scope('mmpretrain')
     of_64 = own_config(root, **{'model.codebook.num_words': 64}).model
     state = MODELS.build(of_64).state_dict()
@@ -141,7 +141,7 @@ def test_a_longer_run_keeps_its_words(root, tmp_path, monkeypatch):
     assert built.call_args.args[0].model.codebook.num_words == 512
     numbers = complete_recipe(cfg, 58)
     expected = recipe_numbers(RunSize(58, 8, 2800), 512)
-    del expected[LR]  # which this config has
+    del expected[LR]  # this config sets the rate itself
     assert numbers == expected
     fresh = read_run(TINY_CONFIG, settings, work_dir=str(tmp_path))
     assert complete_recipe(fresh, 58)[WORDS] != 512
@@ -160,7 +160,7 @@ def test_a_start_keeps_the_words_of_a_large_codebook(root, tmp_path):
 
 
 def test_tiny_follows_the_same_rules(root):
-    """But for its rate, which follows the batch likewise."""
+    """The rate differs, but follows the batch likewise."""
     settings = dict(data_root=str(root), epochs=4, batch_size=8)
     cfg = read_run(TINY_CONFIG, settings)
     written = complete_recipe(cfg) | scale_lr(cfg)
@@ -169,7 +169,7 @@ def test_tiny_follows_the_same_rules(root):
 
 
 def test_size_and_views_have_names(root, tmp_path):
-    """Crops, positions and the border follow; probabilities are set."""
+    """Crops, positions and the border follow, and probabilities are set."""
     own = [f'data_root={root}/train', f'knn_root={root}', 'img_size=160']
     own += ['flip=0', 'jitter=0.25', 'solarize=0']
     cfg = read_run(CONFIG, own)
@@ -203,7 +203,7 @@ def test_size_and_views_have_names(root, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_other_numbers(root, tmp_path, capsys):
-    """A warning of words; labelled images switch k-NN on."""
+    """There is a warning about words, and labelled images switch k-NN on."""
     options = {
         LR: 1e-3,
         'model.codebook.num_words': 64,
@@ -224,7 +224,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
 
 
 def test_all_loaders_of_a_run_are_known(root):
-    """That of a validation within another, too; no data set is copied."""
+    """A validation may contain another one; no data set is copied."""
     cfg = own_config(root, knn_root=str(root))
     complete_recipe(cfg)
     dataset = training_set(cfg)
@@ -261,7 +261,7 @@ def test_the_momentum_is_not_that_of_averages():
 
 
 def test_images_are_large_enough_for_the_crops():
-    """A crop of a hundredth, 3 : 4, of a square for views of 48 pixels."""
+    """Crops of a hundredth of the area, 3 : 4, for views of 48 pixels."""
     cfg = read_run(DEMO_CONFIG)
     assert not likely_slips(cfg)
     steps = cfg.train_dataloader.dataset.pipeline
@@ -282,8 +282,8 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     torch.save(MODELS.build(cfg.model).state_dict(), file)
     cfg.load_from = f'mmmoca-start://{file}'
     before = cfg.to_dict()
-    # A device that lags behind counts: a step of two batches, then others.
-    lags = iter((0.3, 0.3, *[0.1] * 6))  # of a first step and three others
+    # A slow device counts: a step has two batches, and others follow.
+    lags = iter((0.3, 0.3, *[0.1] * 6))  # a first step and three others
     monkeypatch.setattr(
         'mmmoca.engine.dry_run.wait_for_device',
         lambda: time.sleep(next(lags)),
@@ -306,7 +306,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert 'a smaller batch' not in report  # 16 are few
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, renewed 3.5 times'
-    # Of 196 patches, 55 % and 75 % are masked.
+    # 55 % and 75 % of 196 patches are masked.
     numbers = re.findall(r'\d+', report['masks'])
     assert numbers == ['88', '39', '49', '39']
 
@@ -339,7 +339,7 @@ def test_dry_run_evaluates_a_batch(root):
     """A metric that fails would end the run after its first epoch."""
     options = dict(data_root=str(root), batch_size=8)
     options['default_hooks.checkpoint_fit.needs_checkpoint'] = False
-    options['experiment_name'] = 'twice'  # as in one second
+    options['experiment_name'] = 'twice'  # as if within one second
     for stage in ('train', 'val'):
         options |= {
             f'{stage}_dataloader.num_workers': 0,
@@ -349,13 +349,13 @@ def test_dry_run_evaluates_a_batch(root):
     cfg = read_run(config, options)
     report = dry_run(cfg)
     assert float(report['a validation'].split()[0]) > 0
-    cfg.val_evaluator.type = 'MultiLabelMetric'  # and Accuracy's topk
+    cfg.val_evaluator.type = 'MultiLabelMetric'  # and topk of Accuracy
     with pytest.raises(TypeError, match='topk'):
         dry_run(cfg)
 
 
 def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
-    """MMEngine's own are those of a config without any."""
+    """A config without them gets MMEngine's own."""
     cfg = own_config(root, tmp_path)
     complete_recipe(cfg)
     cfg.pop('default_hooks')

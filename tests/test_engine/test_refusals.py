@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What configs, recipes, hooks and loops refuse, and what they name."""
+"""Errors of configs, recipes, hooks and loops name what is wrong."""
 
 import re
 
@@ -52,7 +52,7 @@ BAD, MISSING = ValueError, FileNotFoundError
 
 @pytest.fixture(scope='module')
 def root(root):
-    """Also two sets of coloured squares, and damaged ones for k-NN."""
+    """Write two sets of coloured squares, and damaged ones for k-NN."""
     draw(root / 'bank', (5, 1, 4), 0)
     draw(root / 'query', (2, 3, 1), 1)
     for name, classes, broken in (
@@ -154,7 +154,7 @@ def rehearsal(root, knn=None, **options):
 def knn(root, model=None, bank=None, query=None, **loop):
     bank = folder_loader(root / 'bank', **bank or {})
     if loop.pop('wrapped', False):
-        # The index of an image would be one within its own set.
+        # The index of an image would be that within its own set.
         parts = [bank['dataset']]
         bank['dataset'] = dict(type='ConcatDataset', datasets=parts)
     toy_runner(
@@ -241,7 +241,7 @@ REFUSED = [
     (train, (), {'model.neck': dict(_delete_=True, depth=1)}, TypeError,
      'model.neck'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
-    # It is measured for other k, and of few classes there is no top 5.
+    # It is measured for other k, and few classes have no top 5.
     (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,
      'save_best'),
     (train, (), {BEST: 'knn/top5_k20'}, BAD, 'save_best'),

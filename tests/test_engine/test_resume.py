@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run counts, and what it counts in when it goes on.
+"""What a run counts, and which counts a resumed run continues.
 
-That it goes on bit for bit is a matter of test_integration.
+test_integration checks that it continues bit for bit.
 """
 
 import json
@@ -45,7 +45,7 @@ def train(root, name, **options):
 
 
 def train_and_resume(root, name, **options):
-    """A run, and one that goes on from its second iteration."""
+    """Train a run, and another one from its second iteration."""
     options |= {
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
@@ -57,9 +57,9 @@ def train_and_resume(root, name, **options):
 
 @pytest.fixture(scope='module')
 def first_epoch(root):
-    """The checkpoint after the first of epochs of 48 images and 6 steps.
+    """Return the checkpoint of the first epoch, of 48 images and 6 steps.
 
-    The sampler ends with it, whatever the config says.
+    The sampler ends with the epoch, whatever the config says.
     """
     infinite = {'train_dataloader.sampler.infinite': True}
     assert train(root, 'epochs', **by_epochs(1) | infinite).iter == 6
@@ -73,7 +73,7 @@ def first_epoch(root):
         ('global_batch_size', 8),
         ('micro_batches', 1),
         ('num_images', 48),
-        ('iterations_per_epoch', 6),  # one fewer on more ranks, say
+        ('iterations_per_epoch', 6),  # one step fewer, as on more ranks
     ],
 )
 def test_a_run_goes_on_in_the_same_steps(root, first_epoch, name, count):
@@ -86,7 +86,7 @@ def test_a_run_goes_on_in_the_same_steps(root, first_epoch, name, count):
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
-    """Wherever they lie, however they are wrapped."""
+    """The images may have moved, or be in other wrappers."""
     moved = shutil.copytree(root / 'train', tmp_path / 'moved' / 'train')
     again = dict(resume=True, load_from=f'{root}/epochs/iter_6.pth')
     again['train_dataloader.dataset.data_root'] = str(moved.parent)
@@ -109,7 +109,7 @@ def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
 
 
 def test_settings_that_a_training_depends_on():
-    """At any depth, but for those that say where and how images are read."""
+    """Settings at any depth count, except where and how images are read."""
     views = dict(type='MultiView', num_views=[2])
     dataset = dict(data_root='a', pipeline=[views], lazy_init=True)
     for key in ('dataset', 'datasets'):
@@ -127,7 +127,7 @@ def test_settings_that_a_training_depends_on():
 
 @pytest.mark.slow
 def test_a_sampler_that_cannot_be_skipped_into(root):
-    """It starts anew, and steps still count."""
+    """The epoch starts again, and steps are still counted."""
     sampler = dict(_delete_=True, type='DefaultSampler', shuffle=True)
     options = by_epochs(2) | {'train_dataloader.sampler': sampler, BATCH: 16}
     _, resumed = train_and_resume(root, 'anew', **options)
@@ -145,9 +145,9 @@ def test_a_schedule_that_pickles_code(root):
 
 @pytest.mark.slow
 def test_a_resumed_run_logs_the_same_lines(root):
-    """From within an epoch, whose batches MMEngine counts from 0.
+    """In a resumed epoch, MMEngine counts batches from 0.
 
-    There is a norm of gradients for each step, not for each micro-batch.
+    Each step has a norm of gradients, not each micro-batch.
     """
     options = by_epochs(2) | {
         'optim_wrapper.accumulative_counts': 2,
@@ -162,12 +162,12 @@ def test_a_resumed_run_logs_the_same_lines(root):
     assert curves[0] == curves[1]
     assert [step for step, *_ in curves[1]] == [3, 6, 9, 12]
     assert len(scalars(runner, 'train/grad_norm')) == 6
-    # Whatever else a checkpoint has, nothing of it asks for trust.
+    # A checkpoint contains nothing that must be trusted.
     torch.load(f'{runner.work_dir}/iter_12.pth', weights_only=True)
 
 
 def test_each_iteration_seeds_all_generators():
-    """A run that goes on needs no state of them."""
+    """A resumed run needs no state of the generators."""
 
     def drawn(iteration):
         runner = mock.Mock(seed=3, iter=iteration)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The configs' schedules against the formulas, iteration by iteration."""
+"""The configs' schedules follow the formulas, iteration by iteration."""
 
 import math
 
@@ -21,7 +21,7 @@ EPOCH_LENGTH = 3
 
 
 def build(cfg, micro_batches=1):
-    """Optimiser wrapper and schedulers of a config, as the runner does."""
+    """Build optimiser wrapper and schedulers as the runner does."""
     options = dict(accumulative_counts=micro_batches)
     wrapper = build_optim_wrapper(build_moca(), cfg.optim_wrapper | options)
     run = dict(end=cfg.train_cfg.get('max_iters') or cfg.train_cfg.max_epochs)
@@ -33,7 +33,7 @@ def build(cfg, micro_batches=1):
 
 
 def follow(wrapper, schedulers, iterations):
-    """Step schedulers; every group's lr and wd by iteration."""
+    """Step the schedulers; return rate and weight decay of each group."""
     history = []
     for _ in range(iterations):
         groups = wrapper.optimizer.param_groups
@@ -55,7 +55,7 @@ def run(config, micro_batches=1, **options):
 
 
 def expected_factor(step, warmup, total):
-    """Warm-up from 0, then a cosine cut at 1 / 1.25 of its way."""
+    """Return the factor: warm-up from 0, then a cosine cut at 1 / 1.25."""
     if step < warmup:
         return step / (warmup - 1)
     return 0.5 + 0.5 * math.cos(
@@ -67,7 +67,7 @@ def expected_factor(step, warmup, total):
     'config, options, warmup',
     [
         ('moca_vit-b16_100e.py', {}, 30),
-        # One number moves the schedule, and one its warm-up.
+        # One number sets the schedule, and one its warm-up.
         (
             'moca_vit-b16_200e.py',
             {'train_cfg.max_epochs': 20, 'param_scheduler.warmup': 0.2},
@@ -88,7 +88,7 @@ def test_learning_rate(config, options, warmup):
         assert prototypes_no_decay == (1e-4, 0)
     assert history[-1][0][0] > 0.1 * 1.2e-3
     if 'param_scheduler.warmup' in options:
-        # Each micro-batch sees what its optimiser step sees without it.
+        # Each micro-batch has the rate of its step without accumulation.
         parts = run(config, micro_batches=4, **options)
         assert [groups[0][0] for groups in parts] == [
             rate for rate in rates for _ in range(4)
@@ -100,11 +100,11 @@ def test_resumed_run_of_another_length():
     old_wrapper, old = build(Config.fromfile(CONFIGS / long))
     follow(old_wrapper, old, 150)
     cfg = Config.fromfile(CONFIGS / short)
-    cfg.optim_wrapper.optimizer.lr = 1.0  # that of the checkpoint counts
+    cfg.optim_wrapper.optimizer.lr = 1.0  # the checkpoint's value counts
     wrapper, schedulers = build(cfg)
     wrapper.load_state_dict(old_wrapper.state_dict())
     schedulers[0].load_state_dict(old[0].state_dict())
-    # The rate of the first step is the optimiser's, which was loaded.
+    # The first step has the optimiser's rate, which was loaded.
     resumed = follow(wrapper, schedulers, 20)
     for step, groups in enumerate(resumed[1:], start=151):
         expected = 1.2e-3 * expected_factor(step, 90, 300)

@@ -22,7 +22,7 @@ def build(root, name):
 
 
 class OwnHook(Hook):
-    """One of a user, who knows nothing of StepLogHook."""
+    """A user's hook, which does not know StepLogHook."""
 
     def __init__(self):
         self.seen = []
@@ -34,7 +34,7 @@ class OwnHook(Hook):
 
 @pytest.fixture(scope='module')
 def trained(root):
-    """A run, the effective rank of each step, and what another hook saw."""
+    """Return a run, each step's effective rank, and what another hook saw."""
     runner, own, ranks = build(root, 'with'), OwnHook(), []
     encode = runner.model.encode_teacher
 
@@ -83,7 +83,7 @@ def test_same_numbers_as_without(trained, root):
         )
         assert len(ours) == 7 and ours.tolist() == expected.tolist(), name
     assert 'train/grad_norm' in with_hook.message_hub.log_scalars
-    # The demo's, from the first step to the last one.
+    # These are the demo's values, from the first step to the last.
     momenta = [cosine_momentum(0.9, step, 7, 0.99) for step in range(1, 8)]
     assert scalars(with_hook, 'train/momentum') == pytest.approx(momenta)
 
@@ -109,7 +109,7 @@ def test_a_collapse_is_said_once(root):
     msd = torch.tensor([0.5, 0.9, 0.3, 0.3, 0.05, 1.0, 0.01])
 
     def fall(losses):
-        # Which the hook of the codebook logs.
+        # The codebook's hook logs it.
         runner.model.codebook.msd.copy_(msd[runner.iter])
         now = information[runner.iter]
         return parse_losses(losses | dict(image_information=now))
@@ -121,7 +121,7 @@ def test_a_collapse_is_said_once(root):
     first, second = (text for text in texts if 'collapse' in text)
     assert 'iteration 4: ' in first and 'image_information' in first
     assert 'iteration 5: ' in second and 'msd' in second
-    # A resumed run knows the highest from the message hub.
+    # A resumed run knows the highest value from the message hub.
     resumed = StepLogHook()
     resumed.before_train(runner)
     assert resumed._highest_information == 1
@@ -135,7 +135,7 @@ def test_non_finite_step_stops_the_run(root):
         if runner.iter == 4:
             with torch.no_grad():
                 runner.model.neck.mask_token.fill_(float('nan'))
-            # MMEngine notes a checkpoint before it writes it.
+            # MMEngine records a checkpoint before it writes it.
             runner.message_hub.update_info('last_ckpt', 'never_written.pth')
 
     hook = step_log_of(runner)

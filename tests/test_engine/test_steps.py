@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Seeds, images and draws that processes share, and who moves which state."""
+"""Processes share seeds, images and draws, and hooks change the state."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def test_no_two_draws_share_a_seed():
 
 
 def train(root):
-    """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
+    """Return an epoch's images, the codebook's seeds and a mask's noise."""
     seeds = dict(randomness=dict(seed=0, diff_rank_seed=True))
     with pytest.raises(ValueError, match='diff_rank_seed'):
         demo_runner(root, 'other_seeds', **seeds).train()
@@ -44,7 +44,7 @@ def train(root):
             images.extend(int(sample.sample_idx) for sample in samples)
             noise.append(torch.get_rng_state().sum().item())
 
-    # In a process of its own.
+    # in a process of its own
     RandomTokenSampler.pick = record_draw
     Runner.call_hook = record_batch
     demo_runner(root, 'seeds', **by_epochs(1)).train()
@@ -53,11 +53,11 @@ def train(root):
 
 @pytest.mark.processes
 def test_processes_share_the_images_and_the_words(root):
-    """With seeds that differ, which these would not do, nothing starts."""
+    """With different seeds they would not share them: that is refused."""
     first, second = run_processes(train, 2, root)
-    # Each image once in the whole epoch.
+    # Each image occurs once in the whole epoch.
     assert sorted(first[0] + second[0]) == list(range(48))
-    # One draw of the words for all, new ones in each step.
+    # All processes draw the same words, new ones in each step.
     assert first[1] == second[1] and len(set(first[1])) == 6
-    # Masks and crops of their own.
+    # Masks and crops differ.
     assert not set(first[2]) & set(second[2])

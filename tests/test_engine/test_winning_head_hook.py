@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""When and how the winning classifier of a probe is written."""
+"""When and how the best classifier of a probe is written."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ def load(runner):
 def test_best_so_far_is_kept(runner, tmp_path):
     hook = WinningHeadHook()
     for epoch, top1 in enumerate((20.0, 60.0, 40.0, 60.0), start=1):
-        if epoch == 3:  # a resumed run knows the best
+        if epoch == 3:  # a resumed run knows the best one
             hook = WinningHeadHook()
             hook.before_train(runner)
         runner.epoch = epoch
@@ -58,7 +58,7 @@ def test_best_so_far_is_kept(runner, tmp_path):
     assert meta['mmmoca']['num_heads'] == vit.arch_settings['num_heads']
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {'linear_best.pth', 'linear_best.py'}
-    # A later result is none of the run that goes on from before it.
+    # A later result does not count for a run that resumes from before it.
     runner.iter, hook = 5, WinningHeadHook()
     hook.before_train(runner)
     validate(hook, runner, 30.0)
@@ -67,11 +67,11 @@ def test_best_so_far_is_kept(runner, tmp_path):
 
 @pytest.mark.parametrize('features', FEATURES)
 def test_exported_classifier(runner, features):
-    """MMPreTrain's own parts compute what the winner does."""
+    """MMPreTrain's own parts compute what the best classifier computes."""
     options, head = FEATURES[features][0], len(features) % 2
     runner.model = build(**options)
     runner.cfg.model = ConfigDict(config(**options))
-    # What the backbone started from is not needed any more.
+    # The file that the backbone started from is not needed any more.
     init = dict(type='Pretrained', checkpoint='x.pth')
     runner.cfg.model.backbone.init_cfg = init
     validate(WinningHeadHook(), runner, 50.0, head)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Agreement of neighbours against sets of Python."""
+"""Agreement of neighbours equals a computation with Python's sets."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ COUNT, K = 61, 4
 
 
 def _views():
-    """Two similar views of each image, side by side."""
+    """Return two similar views of each image, side by side."""
     generator = torch.Generator().manual_seed(0)
     first = torch.randn(COUNT, 8, generator=generator)
     second = first + 0.5 * torch.randn(COUNT, 8, generator=generator)
@@ -38,12 +38,12 @@ def test_is_the_mean_jaccard_index():
 
 
 def test_equal_images_are_neighbours_but_none_of_itself():
-    """Among copies an image's own view need not come first."""
+    """Among copies, an image's own view need not come first."""
     views = torch.ones(40, 6) / 3**0.5
     rows = torch.arange(40)
     found = neighbour_agreement(FeatureShard(rows, views, rows), k=3)
     assert all(sample['agreement'] == 1 for sample in found)
-    # Of few images a tenth are neighbours.
+    # With few images, a tenth of them are neighbours.
     few = torch.arange(15)
     found = neighbour_agreement(FeatureShard(few, _views()[few], few))
     assert {sample['agreement'] for sample in found} == {0.0, 1.0}

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A bank of one process; that of several is in test_ranks."""
+"""A bank of one process; test_ranks tests those of several."""
 
 import torch
 
@@ -9,9 +9,9 @@ from mmmoca.evaluation.protocols.knn import knn_settings, small_bank
 
 
 def images():
-    """53 bank and 20 query images, with ties."""
+    """Return 53 bank and 20 query images, with ties."""
     generator = torch.Generator().manual_seed(0)
-    # Small integers: their products are exact in any order of summation.
+    # Products of small integers are exact in any order of summation.
     bank = torch.randint(-2, 3, (53, 6), generator=generator)
     query = torch.randint(-2, 3, (20, 6), generator=generator)
     labels = torch.randint(0, 5, (53,), generator=generator)

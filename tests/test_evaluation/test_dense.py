@@ -14,7 +14,7 @@ from tests.helpers.judges import rank_judge
 
 
 def scenes(count, seed):
-    """Maps (N, 8, 4, 4) of two patterns and noise; masks of 16 pixels."""
+    """Return maps (N, 8, 4, 4) of two patterns and noise, and masks."""
     rng = np.random.default_rng(seed)
     cells = rng.integers(0, 2, (count, 4, 4))
     maps = rng.normal(0, 0.3, (count, 8, 4, 4))
@@ -48,7 +48,7 @@ def test_masks_are_found():
     train, val = scenes(24, 0), scenes(6, 1)
     found, size = in_context_masks(train, val, 150)
     assert size == 24 * 6 and mean_iou(found, val[1]) > 75
-    # Borders of cells are uncertain: bilinear.
+    # Borders of cells are left out because of the bilinear interpolation.
     learnt = linear_masks(train, val, steps=400)
     assert mean_iou(learnt, val[1]) > 75
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of images; those of several processes are in test_ranks."""
+"""Features of images; test_ranks tests those of several processes."""
 
 import torch
 

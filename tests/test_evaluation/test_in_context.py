@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""In-context segmentation against NumPy."""
+"""In-context segmentation equals a computation in NumPy."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ CLASSES, K, T = 4, 5, 0.1
 
 
 def maps_and_masks(count, seed):
-    """Maps (N, 6, 3, 4) and masks of patches of 2 x 3 pixels, some unknown."""
+    """Return maps (N, 6, 3, 4) and masks of 2 x 3 pixels a patch."""
     rng = np.random.default_rng(seed)
     maps = rng.normal(size=(count, 6, 3, 4)).astype(np.float32)
     masks = rng.integers(0, CLASSES - 1, (count, 6, 12))  # never the last
@@ -29,7 +29,7 @@ def maps_and_masks(count, seed):
 
 
 def _shares(masks):
-    """By a loop over patches, (N, L, C)."""
+    """Compute shares with a loop over patches, (N, L, C)."""
     patches = [
         np.bincount(mask[y : y + 2, x : x + 3].ravel(), minlength=256)[
             :CLASSES
@@ -48,7 +48,7 @@ def _shares(masks):
     seed=st.integers(0, 99),
 )
 def test_shares_of_classes(patch, grid, classes, seed):
-    """Of each patch; what is no class counts for none."""
+    """Shares are those of each patch; other labels count for no class."""
     (p, q), (rows, columns) = patch, grid
     rng = np.random.default_rng(seed)
     masks = rng.integers(0, classes + 1, (2, p * rows, q * columns))
@@ -79,7 +79,7 @@ def test_rare_classes_are_chosen_first():
 
 
 def test_votes_of_the_nearest_patches():
-    """All patches in the bank: a recomputation in NumPy."""
+    """The bank has all patches; NumPy computes the votes again."""
     (maps, masks), (queries, _) = maps_and_masks(5, 0), maps_and_masks(3, 1)
     bank = PatchBank([(range(5), maps, masks)], CLASSES, 99, 5)
     shares = _shares(masks).reshape(-1, CLASSES)
@@ -109,7 +109,7 @@ def test_banks_that_memory_cannot_hold(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')
     memory.OWN.write_text('0::/job\n')
     (tmp_path / 'job').mkdir()
-    # Of the job, and of the container that it is in: the lesser one holds.
+    # The limits of the job and of its container: the lower one counts.
     for job, container, fits in (
         ('max', 'max', 1000),
         ('max', '500000', 500),

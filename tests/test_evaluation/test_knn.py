@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The k-NN functions against scikit-learn and plain recomputations."""
+"""The k-NN functions equal scikit-learn and plain computations."""
 
 import numpy as np
 import pytest
@@ -46,9 +46,9 @@ def test_scores_equal_sklearn(k, temperature, chunk_size):
     seed=st.integers(0, 99),
 )
 def test_search_is_a_sort(sizes, k, chunk_size, seed):
-    """Of equal rows of a bank the first ones come first."""
+    """Among equal rows of a bank, the first ones come first."""
     (queries, rows, dim), rng = sizes, np.random.default_rng(seed)
-    # Small integers: their products are exact in any order of summation.
+    # Products of small integers are exact in any order of summation.
     query, bank = (
         torch.from_numpy(rng.integers(-2, 3, (n, dim))).float()
         for n in (queries, rows)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Logistic regression against its own definition."""
+"""Logistic regression minimises what its definition says."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from mmmoca.evaluation.protocols.lowshot import fit_low_shot, low_shot_features
 
 
 def _gradient(judge, feats, labels, regularization=0.1):
-    """Of the sum of the cross-entropies plus the penalty, (C, D)."""
+    """Return the gradient of cross-entropies plus penalty, (C, D)."""
     feats = feats.astype(np.float64)
     wrong = judge.predict_proba(feats)
     wrong[np.arange(len(labels)), labels] -= 1
@@ -21,7 +21,7 @@ def _gradient(judge, feats, labels, regularization=0.1):
 
 @pytest.mark.parametrize('classes', [2, 5])
 def test_minimises_what_it_says(classes):
-    """A convex function has no other place without a slope."""
+    """A convex function has only one point with zero gradient."""
     rng = np.random.default_rng(classes)
     feats = low_shot_features(torch.from_numpy(rng.normal(size=(40, 6))))
     known = feats.numpy(), np.arange(40) % classes
@@ -32,7 +32,7 @@ def test_minimises_what_it_says(classes):
 
 
 def test_converges_on_many_classes(recwarn):
-    """Of one image each: the mean over them would hide the slope."""
+    """With one image a class, a mean over images would hide the slope."""
     rng = np.random.default_rng(0)
     feats = low_shot_features(torch.from_numpy(rng.normal(size=(200, 128))))
     known = feats.numpy().astype(np.float32), np.arange(200)

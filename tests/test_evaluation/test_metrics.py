@@ -6,7 +6,7 @@ import torch
 
 from mmmoca.evaluation import KNNAccuracy, LinearProbeAccuracy
 
-# Places of the truth for six images and three classifiers.
+# Places of the true class for six images and three classifiers.
 PLACES = [[0, 3, 0], [1, 0, 0], [6, 0, 4], [2, 0, 0], [0, 5, 5], [4, 1, 0]]
 
 

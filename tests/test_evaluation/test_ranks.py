@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Two processes find what one does, each with its part of the images."""
+"""Two processes, each with a part of the images, find what one finds."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ KINDS = ('padded', 'uneven', 'shuffled', 'first rank empty')
 
 
 def agree():
-    """Thirds of the images, one of which comes twice, as if padded."""
+    """Return thirds of the images, one of which occurs twice, as if padded."""
     rows = torch.arange(test_agreement.COUNT + 1) % test_agreement.COUNT
     return test_agreement.measure(rows[:20] if get_rank() else rows[20:])
 
 
 def part(rng):
-    """Samples of a rank; some have none, some have a sample twice."""
+    """Return a rank's samples; some ranks have none, some have one twice."""
     ids = torch.from_numpy(rng.integers(0, 12, rng.integers(0, 9)))
     feats = torch.stack([ids, 10 * ids], 1) if len(ids) else ids.view(0, 0)
     return ids, feats.half(), ids + 7
@@ -41,7 +41,7 @@ def gather():
 
 
 def predict():
-    """Each rank adds some images, padded by the first, and asks for some."""
+    """Predict; each rank adds some images, padded by the first one."""
     maps, masks = test_in_context.maps_and_masks(5, 0)
     queries, _ = test_in_context.maps_and_masks(3, 1)
     world = torch.distributed.is_initialized()
@@ -57,14 +57,14 @@ def predict():
 
 
 def ids_of(kind, count):
-    """Ids that each rank holds."""
+    """Return the ids that each rank holds."""
     ids = torch.arange(count)
     if kind == 'shuffled':
         ids = torch.randperm(count, generator=torch.Generator().manual_seed(1))
     if kind == 'first rank empty':
         return [ids[:0], ids]
     if kind != 'uneven':
-        ids = torch.cat([ids, ids[: count % 2]])  # as DefaultSampler
+        ids = torch.cat([ids, ids[: count % 2]])  # as DefaultSampler does
     return [ids[rank::2] for rank in range(2)]
 
 
@@ -74,7 +74,7 @@ def search(kind):
     own = ids_of(kind, len(bank))[rank]
     feats = bank[own] if len(own) else torch.empty(0, 0)
     sharded = ShardedBank(FeatureShard(own, feats, labels[own]))
-    # Many batches on one rank, a single one on the other.
+    # One rank has many batches, the other a single one.
     mine = query[5:] if rank else query[:1]
     found = [sharded.search(batch, K) for batch in mine.split(2)]
     sharded.serve(K)
@@ -83,7 +83,7 @@ def search(kind):
 
 
 def classify():
-    """Nearest labels of three batches on one rank, and of none on another."""
+    """Return nearest labels of three batches on one rank only."""
     bank, query, labels = test_bank.images()
     own = ids_of('padded', len(bank))[get_rank()]
     ids = torch.arange(0 if get_rank() else 520)
@@ -105,7 +105,7 @@ def measure():
 
 @pytest.fixture(scope='module')
 def ranks():
-    """Of each part of :func:`measure` what both ranks have found."""
+    """Return what both ranks found, for each part of :func:`measure`."""
     return [*zip(*run_processes(measure, 2))]
 
 
@@ -117,7 +117,7 @@ def test_agreement_of_neighbours(ranks):
 
 
 def test_features_are_joined(ranks):
-    """By the number of the sample, whoever has it."""
+    """They are joined by the index of the sample, whichever rank has it."""
     for found in ranks[1]:
         for seed, (ids, feats, labels) in enumerate(found):
             rng = np.random.default_rng(seed)
@@ -138,7 +138,7 @@ def test_in_context_segmentation(ranks):
 
 def test_neighbours_in_a_bank(ranks):
     bank, query, labels = test_bank.images()
-    # Without chunks: a full stable sort, equal rows by their number.
+    # A full stable sort without chunks; equal rows are in the order of ids.
     full = (query @ bank.T).sort(dim=1, descending=True, stable=True)
     assert (full.values[:, K - 1] == full.values[:, K]).any()
     for kind, *shards in zip(KINDS, *ranks[3]):
@@ -148,7 +148,7 @@ def test_neighbours_in_a_bank(ranks):
             assert torch.equal(ids, full.indices[mine, :K])
             assert torch.equal(found_labels, labels[full.indices[mine, :K]])
             assert count == 53
-            # Its own part and no more.
+            # its own part and no more
             assert rows <= (53 if kind == 'first rank empty' else 27)
         assert sum(found[3] for found in shards) == 53
     nearest = labels[full.indices[:, :1]].tolist()

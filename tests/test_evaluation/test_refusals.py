@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the protocols and lists of images refuse, and what they name."""
+"""Errors of protocols and lists of images name what is wrong."""
 
 import re
 

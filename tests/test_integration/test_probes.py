@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear and attentive probing of real digits through the real configs."""
+"""Linear and attentive probing of real digits with the real configs."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_linear_probe(tmp_path):
     entropy = scalars(probe, 'train/best_cross_entropy')
     assert entropy[-5:].mean() < 0.8 * entropy[:5].mean()
     assert np.array_equal(scalars(probe, 'train/loss'), entropy)
-    # What was loaded outlives the initialisation of the model.
+    # Loaded weights are kept when the model is initialised.
     assert_same(probe.model.backbone.state_dict(), teacher.state_dict())
     # A checkpoint of the probe is tested as it is.
     options['load_from'] = f'{tmp_path}/probe/epoch_3.pth'

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The paper's numbers in the recipes of evaluations; see also test_configs."""
+"""The recipes of evaluations have the paper's numbers; see test_configs."""
 
 import math
 
@@ -17,7 +17,7 @@ def load(name):
 
 
 def test_frozen_features():
-    """Each in full precision, as the loop does by itself."""
+    """Each uses full precision, as the loop does by default."""
     knn, lowshot = load('knn_vit-l16'), load('lowshot_vit-b16')
     for cfg, interpolation in ((knn, 'bicubic'), (lowshot, 'bilinear')):
         assert 'checkpoint_fit' in cfg.default_hooks
@@ -59,7 +59,7 @@ def test_fine_tuning(name, rate, drop_path):
 
 @pytest.mark.filterwarnings('ignore:Detected call of `scheduler.step')
 def test_schedule():
-    """Of the authors' code, in each step."""
+    """The schedule is that of the authors' code in each step."""
     optimizer = torch.optim.AdamW(torch.nn.Linear(1, 1).parameters(), 4e-3)
     run = dict(end=100, optimizer=OptimWrapper(optimizer), epoch_length=10)
     schedule = load('finetune_vit-b16_100e').param_scheduler
@@ -69,7 +69,7 @@ def test_schedule():
         cosine = 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 95))
         lr, rel = 1e-6 + (4e-3 - 1e-6) * cosine, 2e-3
         if epoch < 5:
-            # Our warm-up, as MMEngine's, gets to its end one step earlier.
+            # Our warm-up ends one step earlier, as MMEngine's does.
             lr, rel = 4e-3 * epoch / 5, 0.03
         found = optimizer.param_groups[0]['lr']
         assert found == pytest.approx(lr, rel=rel, abs=1e-11)

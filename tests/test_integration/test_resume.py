@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A run that was stopped and resumed against one that was not."""
+"""A run that was stopped and resumed ends like one that was not."""
 
 import shutil
 
@@ -25,13 +25,13 @@ from ..helpers.runs import (
 from ..helpers.stores import write_arrow, write_shards
 
 pytestmark = pytest.mark.slow
-# Of 16 images a step: an epoch has three.
+# With 16 images a step, an epoch has three steps.
 ITERATIONS, EPOCHS = {'train_cfg.max_iters': 5}, by_epochs(2)
 WORKERS, SEED = 'train_dataloader.num_workers', 'randomness.seed'
 
 
 def end(root, name, options, batch_size=16):
-    """State, schedules and k-NN accuracy at the end of a run of the demo."""
+    """Return state, schedules and k-NN accuracy at the end of a demo run."""
     settings = {
         'train_dataloader.batch_size': batch_size,
         'train_cfg.val_interval': 4,
@@ -48,7 +48,7 @@ def end(root, name, options, batch_size=16):
 
 
 def resume(root, run, file='iter_2'):
-    """Options of a run that goes on from a checkpoint of another one."""
+    """Return options of a run that resumes from another one's checkpoint."""
     return dict(resume=True, load_from=f'{root}/{run}/{file}.pth')
 
 
@@ -59,18 +59,18 @@ def assert_same_end(first, second):
 
 @pytest.fixture(scope='module')
 def whole(root):
-    """The end of a run by iterations that was not stopped."""
+    """Return the end of a run by iterations that was not stopped."""
     return end(root, 'whole', ITERATIONS)
 
 
 def test_resumed_on_other_workers_with_another_seed(root, whole):
-    """The seed is the checkpoint's; test_two_ranks has one without."""
+    """The seed is the checkpoint's; in test_two_ranks there is none."""
     options = ITERATIONS | {WORKERS: 2, SEED: 7} | resume(root, 'whole')
     assert_same_end(end(root, 'other_seed', options), whole)
 
 
 def test_resumed_after_an_epoch_within_a_step(root):
-    """Six iterations, steps of four: it is saved two iterations later.
+    """Steps have four of six iterations: the run is saved two later.
 
     The encoder has registers and rotary positions.
     """
@@ -93,7 +93,7 @@ def test_resumed_after_an_epoch_within_a_step(root):
     'kind, write', [('ImageShards', write_shards), ('HFImages', write_arrow)]
 )
 def test_resumed_from_another_store(root, whole, kind, write):
-    """A run on the folder goes on, in the epoch, on what was made of it."""
+    """A run on a folder continues, within the epoch, on its shards."""
     pytest.importorskip('webdataset')
     pytest.importorskip('datasets')
     for split in ('train', 'val'):
@@ -109,7 +109,7 @@ def test_resumed_from_another_store(root, whole, kind, write):
 
 
 def stop_and_resume(root):
-    """The whole run of a rank, and the one that goes on."""
+    """Return a rank's state at the end of a whole run and of a resumed one."""
     whole = end(root, 'ranks', EPOCHS, batch_size=8)
     options = EPOCHS | resume(root, 'ranks') | {SEED: None}
     return whole, end(root, 'ranks_resumed', options, batch_size=8)
@@ -117,9 +117,10 @@ def stop_and_resume(root):
 
 @pytest.mark.processes
 def test_two_ranks(root):
-    """Both have the same state, and one rank of 16 images may go on.
+    """Both ranks have the same state, and one rank with 16 images may resume.
 
-    The order of the images and the schedules are exact then, masks are not.
+    Then the order of the images and the schedules are exact, but masks are
+    not.
     """
     (whole, resumed), (other, other_resumed) = run_processes(
         stop_and_resume, 2, root
@@ -135,7 +136,7 @@ def test_two_ranks(root):
 
 
 def test_fine_tuning(tmp_path):
-    """Mixup, cutmix, drop path and augmentation, from a folder alone."""
+    """Mixup, CutMix, drop path and augmentation, from a folder alone."""
     name = 'finetune_vit-b16_100e_in1k.py'
     root = write_digits(tmp_path / 'digits', 100)
     save_pretraining(root / 'moca.pth')

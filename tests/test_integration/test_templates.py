@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope='module')
 def place(tmp_path_factory):
-    """Labelled images, masks and boxes."""
+    """Write labelled images, masks and boxes."""
     root = tmp_path_factory.mktemp('templates')
     write_images(root / 'photos', train=5, val=3, classes=3)
     rng = np.random.default_rng(0)
@@ -73,10 +73,10 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
     monkeypatch.chdir(place)
     settings = [f'data_root={data}', *settings.split()]
     cfg = read_run(CONFIGS / f'{config}.py', settings)
-    # As a command line does it, in this process.
+    # As on a command line, but in this process.
     names = inspect.signature(SETTINGS[cfg.settings]).parameters
     assert {text.split('=')[0] for text in settings} <= names.keys()
-    # MMEngine names a run by the second.
+    # MMEngine names a run after the second.
     others = [
         f'experiment_name={tmp_path.name}',
         'default_hooks.logger.interval=1',

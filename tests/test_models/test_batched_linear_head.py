@@ -25,7 +25,7 @@ def test_scores_losses_and_places(data):
     torch.testing.assert_close(head(x), scores.transpose(0, 1))
     entropies = [F.cross_entropy(score, y) for score in scores]
     losses = head.loss(x, y)
-    # By which SGD of rate 1 trains each at its own rate.
+    # With these weights, SGD with rate 1 trains each at its own rate.
     weighted = sum(lr * entropy for lr, entropy in zip(LRS, entropies))
     torch.testing.assert_close(losses['loss'], weighted)
     torch.testing.assert_close(losses['best_cross_entropy'], min(entropies))
@@ -39,7 +39,7 @@ def test_places_of_equal_and_broken_scores():
     head = BatchedLinearHead(1, 4, [1.0])
     head.weight.data.zero_()
     x, y = torch.ones(4, 1), torch.arange(4)
-    # Of equal scores the first one wins, as argmax has it.
+    # Among equal scores the first one wins, as in argmax.
     assert head.places(x, y).flatten().tolist() == [0, 1, 2, 3]
     head.bias.data.fill_(float('nan'))
     assert head.places(x, y).flatten().tolist() == [3, 3, 3, 3]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Each pass compiles whole and once, and trains as eager does."""
+"""Each pass compiles as one graph, once, and trains as eager mode does."""
 
 import pytest
 import torch
@@ -30,14 +30,14 @@ def test_no_graph_break_under_autocast(monkeypatch):
     )
 
     def loss():
-        """Of the same random masks in each call."""
+        """Compute the loss with the same random masks in each call."""
         torch.manual_seed(5)
         with torch.autocast('cpu', torch.bfloat16):
             losses = model(random_views(), None, 'loss')
         return model.parse_losses(losses)[0]
 
     expected = loss()
-    # The compiler chooses by itself what to keep of an MLP.
+    # The compiler itself chooses what to keep of an MLP.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
     compile_forward(model, dict(backend='eager', fullgraph=True))
     found = loss()
@@ -56,7 +56,7 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
 
 
 def kept_and_gradients(budget):
-    """Bytes that the backward pass keeps, and its gradients."""
+    """Return the bytes kept for the backward pass, and the gradients."""
     torch.compiler.reset()
     torch.manual_seed(5)
     wide = [nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU()]
@@ -84,7 +84,7 @@ def test_the_backward_pass_computes_again():
 
 
 def test_only_this_graph_stays_whole(monkeypatch):
-    """Before PyTorch 2.11, and whatever a caller has set for others."""
+    """Before PyTorch 2.11 it does, whatever a caller has set for others."""
 
     class Model(torch.nn.Module):
         def forward(self, x):
@@ -111,14 +111,14 @@ def test_only_this_graph_stays_whole(monkeypatch):
     assert found == [False] and torch._dynamo.config.optimize_ddp == before
 
 
-# An epoch is three batches of which two are a step, and a validation.
+# An epoch has three batches, two of which form a step, and a validation.
 TWO_EPOCHS = {
     'train_cfg': dict(
         _delete_=True, type='EpochBasedTrainLoop', max_epochs=2, val_interval=1
     ),
     'train_dataloader.batch_size': 16,
     'train_dataloader.sampler.infinite': False,
-    'model.backbone.arch.embed_dims': 192,  # of more than a bucket of DDP
+    'model.backbone.arch.embed_dims': 192,  # larger than one bucket of DDP
     'optim_wrapper.dtype': 'float32',
     'optim_wrapper.accumulative_counts': 2,
     'model.backbone.arch.num_layers': 2,
@@ -131,7 +131,7 @@ FORMS = dict(eager={}, passes=COMPILED, blocks=BLOCKS)
 
 
 def train(root):
-    """Scalars of each step, state and compiled graphs, of each form."""
+    """Return each form's scalars of each step, state and compiled graphs."""
     results = []
     for name, options in FORMS.items():
         torch.compiler.reset()
@@ -152,7 +152,7 @@ def train(root):
 
 @pytest.fixture
 def one_rank(monkeypatch):
-    """DDP works among one process, too."""
+    """DDP also works with one process."""
     monkeypatch.setenv('LOCAL_RANK', '0')
     store = dict(store=torch.distributed.HashStore(), rank=0, world_size=1)
     torch.distributed.init_process_group('gloo', **store)
@@ -162,18 +162,18 @@ def one_rank(monkeypatch):
 
 @pytest.mark.slow
 def test_trains_as_eager_does(root, one_rank):
-    """Through validations, new words, new rates and a moving teacher.
+    """Training includes validations, new words and a moving teacher.
 
-    DDP sends a bucket while the rest of the backward pass is still to come:
-    PyTorch splits the graph that has been traced where a bucket ends.
+    DDP sends a bucket during the rest of the backward pass, so PyTorch splits
+    a traced graph where a bucket ends.
     """
     eager, passes, blocks = train(root)
     traced, parts = passes[2]
-    # The teacher's, the student's, and that of the losses.
+    # The graphs of the teacher, of the student and of the losses.
     assert traced == 3
     assert parts > 3
     # Encoder and decoder, with and without gradients; each for its first
-    # number of tokens and for any.
+    # number of tokens, and for any number.
     assert 1 < blocks[2][0] <= 8
     assert_close(passes, eager)
     assert_close(blocks, eager)
@@ -186,8 +186,8 @@ def assert_close(found, expected):
         assert found[0][name] == pytest.approx(values, rel=1e-5), name
     assert list(found[1]) == list(expected[1])
     for name, value in expected[1].items():
-        # Adam makes steps of a gradient that is next to nothing, too: that of
-        # the keys' biases is rounding alone.
+        # Adam also makes steps from a gradient that is nearly zero: the
+        # gradient of keys' biases is rounding alone.
         noise = 1e-3 if 'bias' in name else 1e-4
         atol = noise * value.abs().max().item()
         torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=atol)

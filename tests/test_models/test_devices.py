@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def losses_and_gradients(device, compiled=False, **changes):
-    """Of the same model, views and masks, on a device."""
+    """Return losses and gradients of the same model and views on a device."""
     model = build_moca(**changes)
     drawn = model.masking.draw(8, torch.device('cpu'))
     masks = [Mask(*(part.to(device) for part in mask)) for mask in drawn]
@@ -26,7 +26,7 @@ def losses_and_gradients(device, compiled=False, **changes):
     model.to(device)
     compile_forward(model, compiled)
     views = [view.to(device) for view in random_views()]
-    # By default cuDNN embeds patches in TF32.
+    # By default, cuDNN embeds patches in TF32.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         loss, scalars = model.parse_losses(model(views, None, 'loss'))
         loss.backward()
@@ -46,7 +46,7 @@ def losses_and_gradients(device, compiled=False, **changes):
         (False, False, 1e-5, 1e-3),
         (False, True, 1e-5, 1e-3),
         (False, 'blocks', 1e-5, 1e-3),
-        # TF32 rounds factors at 5e-4.
+        # TF32 rounds factors by up to 5e-4.
         (True, False, 1e-4, 5e-3),
         (True, True, 1e-4, 5e-3),
     ],

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One training step against the figures of the authors' released code."""
+"""One training step has the figures of the authors' released code."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def model(case):
 
 @pytest.fixture
 def step(case, model):
-    """A forward pass with the case's masks; records the intermediates."""
+    """Run a forward pass with the case's masks; record the intermediates."""
     record = dict(decoded=[])
     masks = model.masking.split(case['ids_shuffle/0'])
     model.masking.draw = lambda *_: masks
@@ -195,8 +195,8 @@ def test_parameters_after_adamw(case, step, model, fused):
     for release_name, grad in case.group('grads').items():
         if name := convert_release_name(release_name):
             expected = case[f'params_after_step/{release_name}']
-            # Adam's first update is all sign where a gradient is rounding, as
-            # it is for the biases of attention's keys.
+            # Adam's first update is only a sign where a gradient is rounding,
+            # as it is for the biases of attention's keys.
             sure = grad.abs() > max(1e-5, 1e-3 * grad.abs().max().item())
             torch.testing.assert_close(
                 parameters[name][sure], expected[sure], rtol=1e-6, atol=1e-7

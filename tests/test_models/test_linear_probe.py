@@ -10,7 +10,7 @@ from ..helpers.probes import FEATURES, build, config
 
 
 def tokens(model, images):
-    """Tokens of each block after the final norm, as iBOT takes them."""
+    """Return tokens of each block after the final norm, as iBOT uses them."""
     outputs = []
     hooks = [
         layer.register_forward_hook(lambda m, i, out: outputs.append(out))
@@ -25,7 +25,7 @@ def tokens(model, images):
 
 @pytest.mark.parametrize('name', FEATURES)
 def test_features(name):
-    """Also those of a model that loads the backbone alone."""
+    """A model that loads the backbone alone has the same features."""
     options, expected = FEATURES[name]
     source, model = build(**options), MODELS.build(config(**options))
     images = torch.randn(3, 3, 16, 16)

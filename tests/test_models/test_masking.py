@@ -12,10 +12,10 @@ CPU = torch.device('cpu')
 
 
 def test_complementary_rounds_of_the_paper():
-    """Table 11a: 55 % and 75 % masked of 196, 20 % predicted in each."""
+    """Table 11a: 55 % and 75 % of 196 masked, 20 % predicted in each round."""
     plan = MaskingPlan(196)
     assert plan.counts == [(88, 39), (49, 39)]
-    # The counts are int(L * (1 - ratio)), float error included.
+    # The counts are int(L * (1 - ratio)), with its floating-point error.
     assert MaskingPlan(100, [0.55], [0.35]).counts == [(44, 21)]
     assert MaskingPlan(100, 0.55, 0.35).counts == [(44, 21)]
     first, second = plan.draw(5, CPU)
@@ -41,7 +41,7 @@ def test_independent_rounds_and_full_decoding():
 
 
 def test_masks_of_another_class():
-    """A round that sees the upper half and predicts the lower one."""
+    """Its round sees the upper half and predicts the lower one."""
 
     class UpperHalf:
         def __init__(self, num_patches):
@@ -77,8 +77,8 @@ NONE = INDICES[:, :0]
         Mask(INDICES, INDICES),  # no list
         [],
         [(INDICES, INDICES)],
-        [Mask(INDICES[0], INDICES[0])],  # alike for all
-        [Mask(INDICES[:2], INDICES[:2])],  # of one view
+        [Mask(INDICES[0], INDICES[0])],  # equal for all
+        [Mask(INDICES[:2], INDICES[:2])],  # for one view only
         [Mask(INDICES, INDICES.bool())],
         [Mask(NONE, INDICES)],
         [Mask(INDICES, INDICES + 99)],

@@ -13,7 +13,7 @@ from ..helpers.runs import assert_same
 
 
 def test_teacher_starts_as_the_student(tmp_path):
-    """Unless the file that ``init_cfg`` names has one."""
+    """The teacher may also come from the file that ``init_cfg`` names."""
     model = build_moca()
     assert_same(model.teacher.state_dict(), model.backbone.state_dict())
     assert not any(p.requires_grad for p in model.teacher.parameters())
@@ -43,7 +43,7 @@ def test_loss_has_no_side_effects():
 
 
 class BrightnessHead(AssignmentHead):
-    """Image embeddings predict the mean of a view."""
+    """Predicts the mean of a view from image embeddings."""
 
     def build_img(self):
         self.predictor = nn.Linear(self.embed_dims, 1)
@@ -69,7 +69,7 @@ THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
     ],
 )
 def test_every_trained_parameter_gets_a_gradient(changes):
-    """As DDP demands, in variants that the paper measures."""
+    """DDP requires this, in all variants that the paper measures."""
     model = build_moca(**changes)
     loss, logs = model.parse_losses(model.loss(random_views()))
     loss.backward()
@@ -81,7 +81,7 @@ def test_every_trained_parameter_gets_a_gradient(changes):
 
 
 def test_logged_state_of_the_codebook():
-    """Entropies of the words, and what of them an image decides."""
+    """Entropies of the words, and how much of them an image determines."""
     model = build_moca()
     views = random_views()
     _, logs = model.parse_losses(model.loss(views))
@@ -97,7 +97,7 @@ def test_logged_state_of_the_codebook():
 
 
 def test_features_are_the_image_embedding():
-    """Of mmpretrain's forward pass, which interpolates positions, too."""
+    """They equal mmpretrain's forward pass, even at another size."""
     model = build_moca(image_embedding='cls').eval()
     torch.nn.init.normal_(model.backbone.cls_token)
     encoders = dict(teacher=model.teacher, student=model.backbone)

@@ -21,7 +21,7 @@ def vit():
 
 
 def test_positions_are_maes():
-    """Checked entry by entry against the formula, on a non-square grid."""
+    """Each entry follows the formula, on a grid that is not square."""
     positions = sincos_positions_2d((3, 5), 8).view(3, 5, 8)
     for row in range(3):
         for column in range(5):
@@ -59,7 +59,7 @@ def test_codebook_queue():
     assert torch.equal(codebook.inner, inner.flatten())
     assert (codebook.words >= 0).all()
     torch.testing.assert_close(codebook.words.norm(dim=1), torch.ones(6))
-    # Of a checkpoint with another number of new words.
+    # The checkpoint has another number of new words.
     codebook.pointer.fill_(1)
     expected = codebook.words.clone()
     for start, accepted in ((1, True), (3, torch.tensor(True)), (5, True)):
@@ -74,7 +74,7 @@ def test_codebook_queue():
 
 
 def test_centre():
-    """Words and assignments are of tokens less the mean of their place."""
+    """Words and assignments use tokens minus the mean of their position."""
     torch.manual_seed(0)
     options = dict(num_words=8, num_new_words=4, border=1)
     codebook, plain = (

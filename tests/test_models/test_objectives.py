@@ -13,7 +13,7 @@ ROUNDS = 3, 5  # decoder tokens of each image
 
 @pytest.fixture
 def inputs():
-    """Seven images of six patches, two rounds, in float64."""
+    """Return seven images of six patches, two rounds, in float64."""
     generator = torch.Generator().manual_seed(0)
 
     def randn(*shape):
@@ -63,7 +63,7 @@ def test_token_loss_and_gradients(inputs, chunk_size):
     targets = inputs['targets']
     codes = targets.assignments()[:, targets.inner]
     torch.testing.assert_close(codes.mean(1), expected[1])
-    # Bags of codes without a decoder.
+    # bags of codes without a decoder
     inputs.update(features=[], positions=[], prototypes=None)
     loss, *bags = token_assignment_loss(**inputs, chunk_size=chunk_size)
     torch.testing.assert_close(bags, [*expected[1:]])
@@ -71,7 +71,7 @@ def test_token_loss_and_gradients(inputs, chunk_size):
 
 
 class LargestTensor(TorchDispatchMode):
-    """Notes the largest storage that any operation returned."""
+    """Records the largest storage that any operation returned."""
 
     numbers = 0
 
@@ -95,7 +95,7 @@ def test_token_loss_never_holds_all_assignments(inputs):
 
 
 def test_certain_targets_keep_gradients_finite(inputs):
-    """Assignments of zero probability, to the last float32 digit."""
+    """Assignments have zero probability, to the last float32 digit."""
     tokens, words, _, inner, _ = inputs['targets']
     features = [x.detach().float() for x in inputs['features']]
     inputs |= dict(
@@ -118,7 +118,7 @@ def test_certain_targets_keep_gradients_finite(inputs):
 )
 @pytest.mark.parametrize('chosen', ['none', 'ieee', 'tf32'])
 def test_tf32_is_scoped(chosen):
-    """What the user had set is set again."""
+    """Afterwards, the user's own setting is restored."""
     matmul = torch.backends.cuda.matmul
     before, matmul.fp32_precision = matmul.fp32_precision, chosen
     try:

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Models and inputs that are refused, by errors that name the setting.
+"""Models and inputs are refused by errors that name the setting.
 
-Ranges of single settings are in robustness.
+Robustness tests the ranges of single settings.
 """
 
 import pytest
@@ -31,7 +31,7 @@ def plan(masked, decoded, **options):
 
 
 def normalise(**options):
-    """An image of five bands, none of which may be dropped."""
+    """Normalise an image of five bands, none of which may be dropped."""
     image = torch.randint(256, (5, 4, 6), dtype=torch.uint8)
     ViewsDataPreprocessor(**options)(dict(inputs=[image[None]]))
 
@@ -57,7 +57,7 @@ def pyramid(maps):
 
 
 def probe_of(out_type):
-    """Features of two kinds, of a backbone that gives one of them."""
+    """A probe of two kinds of features, with a backbone that gives one."""
     model = probes.build(**probes.FEATURES['cls and avg'][0])
     model.backbone.out_type = out_type
     model.extract_feat(torch.randn(1, 3, 16, 16))
@@ -94,7 +94,7 @@ ROTARY = dict(arch=dict(ARCH, num_heads=8), positions='rope')
         (build_moca, (), dict(backbone__tap_layer=None), 'tap_layer'),
         (build_moca, (), dict(neck__num_heads=3), 'num_heads'),
         (build_moca, (), dict(backbone=RESNET), 'mmmoca.MOCAViT'),
-        # mmpretrain's own would drop bands.
+        # mmpretrain's own preprocessor would drop bands.
         (build_moca, (), dict(data_preprocessor=RGB), 'in_channels'),
         (loss, [VIEW], {}, ''),
         (loss, [torch.zeros(4, 2, 40, 48)] * 2, {}, ''),

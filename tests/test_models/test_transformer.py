@@ -30,7 +30,7 @@ def stock_and_lean(**kwargs):
 
 
 def results(layer, autocast=False, run=lambda layer, x: layer(x)):
-    """Output and all gradients."""
+    """Return output and all gradients."""
     torch.manual_seed(0)
     x = torch.randn(3, 5, 16, requires_grad=True)
     with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
@@ -57,7 +57,7 @@ DROPPED = dict.fromkeys(('attn_drop_rate', 'drop_rate', 'drop_path_rate'), 0.2)
     ids=str,
 )
 def test_layers_compute_as_mmpretrains(options, autocast):
-    """In bfloat16 by products that are not fused."""
+    """In bfloat16, the products of attention are not fused."""
     stock, lean = stock_and_lean(**options)
     expected, found = results(stock, autocast), results(lean, autocast)
     assert found.keys() == expected.keys()
@@ -83,7 +83,7 @@ def test_mlp_keeps_one_hidden_tensor():
     x = torch.randn(8, 50, 16)
 
     def kept(layer):
-        """Bytes of what lives between the two passes."""
+        """Return the bytes that are kept between the two passes."""
         with (
             profile(profile_memory=True) as recorded,
             torch.autocast('cpu', torch.bfloat16),

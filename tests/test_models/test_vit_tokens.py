@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registers and rotary positions; test_libraries compares with others'."""
+"""Registers and rotary positions; test_libraries compares with libraries."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def vit(**options):
     ],
 )
 def test_outputs_carry_no_register(options):
-    """Without any, mmpretrain's forward pass is the judge."""
+    """Without registers, outputs equal mmpretrain's forward pass."""
     model = vit(out_type='raw', out_indices=[0, 1], **options)
     images = torch.randn(2, 3, 16, 40)  # of another grid
     found = model.encode(images)
@@ -42,11 +42,11 @@ def test_outputs_carry_no_register(options):
     model.out_type, model.out_indices = 'featmap', [1]
     (maps,) = model(images)
     torch.testing.assert_close(maps.flatten(2).mT, found.patches)
-    # The last rows and columns are filled up, as mmpretrain does it.
+    # The last rows and columns are padded, as in mmpretrain.
     filled = torch.nn.functional.pad(images[:, :, :-2, :-7], (0, 7, 0, 2))
     (expected,) = model(filled)
     torch.testing.assert_close(model(images[:, :, :-2, :-7])[0], expected)
-    # The order of the patches does not matter: each brings its position.
+    # The order of the patches does not matter, as each has its position.
     order = torch.stack([torch.randperm(10) for _ in range(2)])
     shuffled = model.encode(images, order)
     torch.testing.assert_close(shuffled.cls, found.cls)
@@ -54,7 +54,7 @@ def test_outputs_carry_no_register(options):
     for name in ('patches', 'tap'):
         expected = getattr(found, name).gather(1, rows)
         torch.testing.assert_close(getattr(shuffled, name), expected)
-    # Rounds beside each other know nothing of each other.
+    # Rounds side by side do not affect each other.
     rounds = [order[:, :4], None, order[:, 3:9]]
     for visible, tokens in zip(rounds, model.encode_rounds(images, rounds)):
         expected = model.encode(images, visible)
@@ -69,7 +69,7 @@ def test_outputs_carry_no_register(options):
 
 @pytest.mark.parametrize('half', [False, True])
 def test_half_residuals(half):
-    """Between layers only, under autocast only."""
+    """This changes tokens between layers only, and under autocast only."""
     model = vit(half_residuals=half)
     types = []
     for layer in model.layers:

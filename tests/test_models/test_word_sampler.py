@@ -15,9 +15,9 @@ BATCH_SIZES = [5, 2]
 
 
 def draw(num_draws):
-    """Words whose entries tell where they come from.
+    """Return words whose entries tell where they come from.
 
-    (rank, micro-batch, view, place in the candidates' order).
+    The entries are rank, micro-batch, view, and place among the candidates.
     """
     candidates = [
         torch.cartesian_prod(
@@ -39,9 +39,9 @@ def draw(num_draws):
 
 
 def test_candidates():
-    """Unit tokens of different images, from the inner patches."""
+    """Candidates are unit tokens of different images, from inner patches."""
     codebook = OnlineCodebook(2, (4, 4), num_words=4, border=1)
-    # Direction tells view and image; tokens of the border are none.
+    # The direction tells view and image; tokens of the border are zero.
     angle = torch.arange(20.0).view(2, 10) / 7
     unit = torch.stack((angle.cos(), angle.sin()), dim=-1)
     tokens = torch.zeros(2, 10, 16, 2)
@@ -61,7 +61,7 @@ def test_candidates():
 
 @pytest.mark.parametrize('shape', [(2, 4), (2, 4, 1), (3, 4, 2), (2, 9, 2)])
 def test_vectors_of_another_shape(monkeypatch, shape):
-    """PyTorch would spread a number over a word."""
+    """PyTorch would broadcast a number over a word."""
     codebook = OnlineCodebook(2, (4, 4), num_words=4, border=1)
     sampler = codebook.word_sampler
     monkeypatch.setattr(sampler, 'describe', lambda *_: torch.ones(shape))
@@ -82,7 +82,7 @@ def test_words_are_drawn_from_the_global_batch():
         views[words[0][2]] += 1
         taken = Counter()
         for rank, micro_batch, _, place in words:
-            # Candidates are used in their order, none of them twice.
+            # Candidates are used in their order, and none of them twice.
             assert place == taken[rank, micro_batch]
             taken[rank, micro_batch] += 1
         sources += taken

@@ -4,7 +4,7 @@ import pytest
 
 @pytest.fixture(scope='package')
 def streets(tmp_path_factory):
-    """Eight training and two validation images. Read it only."""
+    """Draw eight training and two validation images. Tests only read them."""
     from ..helpers.cityscapes import write_tree
 
     root = tmp_path_factory.mktemp('streets')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The backbone is the same inside mmseg, and configs the same inherited."""
+"""The backbone is the same inside mmseg, and so are inherited configs."""
 
 import pytest
 import torch
@@ -15,9 +15,9 @@ from ..helpers.tools import install_configs
 
 
 def test_outputs_equal_those_of_the_teacher(tmp_path):
-    """At a size that is neither square nor the one of the pretraining.
+    """The size is neither square nor that of the pretraining.
 
-    Positions are resized as Segmenter does it, bilinearly.
+    Positions are resized bilinearly, as in Segmenter.
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     cfg.model.backbone.update(arch=ARCH, tap_layer=2)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Bad input is one clear error before the training starts."""
+"""Bad input gives one clear error before the training starts."""
 
 import re
 import shutil
@@ -37,14 +37,14 @@ PYRAMID = dict(type='mmmoca.ViTFeaturePyramid', in_channels=9, patch_size=4)
 
 
 def test_right_data_pass(streets, tmp_path):
-    """So does a crop that is not square."""
+    """Right data pass, and so does a crop that is not square."""
     options = dict.fromkeys((CROP, *SIZES), (48, 64))
     cfg = small_config(MASK, streets, tmp_path, **options)
     check(cfg, 'train', 'val', 'test')
 
 
 def check(cfg, *stages):
-    """What the tools do before a run, without a runner."""
+    """Check as the tools do before a run, without a runner."""
     check_config(cfg)
     check_segmentation(cfg, stages)
     for stage in stages:
@@ -80,7 +80,7 @@ def in_wrappers(cfg):
 
 
 def leads_out(cfg):
-    """To an image that is there."""
+    """Make a link that leads to an existing image elsewhere."""
     split = Path(cfg.work_dir) / 'mine.txt'
     split.write_text(f'aachen/aachen_000001_000019\n{SPLIT}\n')
     cfg.train_dataloader.dataset.ann_file = str(split)
@@ -92,10 +92,10 @@ def leads_out(cfg):
         ({f'{VAL}.seg_map_suffix': '_gtFine_labelIds.png'}, 'labelIds.png'),
         ({'model.decode_head.num_classes': 5}, 'decode_head.num_classes'),
         ({f'{TRAIN}.ignore_index': 254}, 'seg_pad_val'),
-        # 7.5 patches round to 8.
+        # 7.5 patches are rounded to 8.
         ({CROP: (64, 60)}, 'RandomCrop'),
         ({SIZES[0]: (64, 60)}, 'data_preprocessor'),
-        # A softmax of one class.
+        # a softmax of one class
         (
             {f'{s}.{k}': v for s in (TRAIN, VAL) for k, v in ONE.items()}
             | {'model.decode_head.num_classes': 1},
@@ -110,7 +110,7 @@ def leads_out(cfg):
     ],
 )
 def test_configs_that_are_wrong(streets, tmp_path, options, named):
-    """By the config, or by the look at its data."""
+    """The config, or the look at its data, shows what is wrong."""
     changes = options if isinstance(options, dict) else {}
     cfg = small_config(MASK, streets, tmp_path, **changes)
     if callable(options):
@@ -121,7 +121,7 @@ def test_configs_that_are_wrong(streets, tmp_path, options, named):
 
 @pytest.mark.parametrize('head', ['linear', 'mask'])
 def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
-    """A larger one would be frozen in part: no linear probe."""
+    """A larger one would be frozen in part, so it would be no linear probe."""
     name = f'segmenter_moca-vit-b16_{head}_cityscapes-768x768.py'
     larger = {'model.backbone.frozen_stages': 12, 'model.backbone.arch': 'l'}
     cfg = small_config(name, streets, tmp_path, **larger)
@@ -133,7 +133,7 @@ def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
 
 
 def own_masks(root, masks, suffix='.png', **changed):
-    """The config's own-masks training set, with these masks."""
+    """Return the config's training set for own masks, with these masks."""
     for folder in ('images', 'masks'):
         (root / folder / 'train').mkdir(parents=True)
     for index, mask in enumerate(masks):
@@ -151,9 +151,9 @@ def mask(*values, dtype=np.uint8):
     return np.resize(np.array(values, dtype), (6, 8))
 
 
-# As in ADE20K: 0 is no class, and 1 the first one.
+# As in ADE20K, 0 is no class, and 1 is the first one.
 NO_ZERO = dict(reduce_zero_label=True)
-# Ids of classes that are left out are allowed, others are not.
+# Ids of left-out classes are allowed, others are not.
 SOME = NO_ZERO | dict(
     type='ADE20KDataset', metainfo=dict(classes=('wall', 'sky'))
 )
@@ -182,7 +182,7 @@ def test_own_masks_that_are_right(tmp_path, found, options):
     [
         (mask(0, 255), {}, '255'),
         (mask(0, 1, 2), {}, r'2 .*1\.png'),
-        # mmseg would read 1 of 257.
+        # mmseg would read 257 as 1.
         (mask(0, 257, dtype=np.uint16), {}, ' 257'),
         (np.zeros((6, 8, 3), np.uint8), {}, r'1\.png'),
         (mask(0, 3), NO_ZERO, r'3 .*1\.png'),
@@ -196,7 +196,7 @@ def test_own_masks_that_are_wrong(tmp_path, found, options, message):
 
 
 def test_predictions_of_one_name(tmp_path):
-    """mmsegmentation would write one over the other."""
+    """mmsegmentation would overwrite one with the other."""
     dataset = own_masks(tmp_path, [mask(0, 1)])
     cfg = Config(dict(test_evaluator=dict(type='IoUMetric')))
     _check_written(cfg, 'test', dataset)
@@ -250,7 +250,7 @@ def test_missing_mask_and_empty_folder(tmp_path):
     dataset = own_masks(tmp_path / 'b', [mask(0, 1)], **options)
     with pytest.raises(ValueError, match=r'\.jpeg'):
         check_files(dataset)
-    # A look at a config, which builds the whole set.
+    # A look at a config builds the whole data set.
     options = dict(data_root=str(tmp_path / 'b'), classes=['a', 'b'])
     (tmp_path / 'b/images/train/0.jpg').rename(tmp_path / 'b/0.jpg')
     with pytest.raises(ValueError, match=r'no image \*\.jpg'):
@@ -282,7 +282,7 @@ def test_what_suffixes_leave_out_is_said(tmp_path):
 def test_images_that_are_turned_within_their_size(
     tmp_path, orientation, shape, turned
 ):
-    """Size does not tell that the mask is not turned as its image is."""
+    """The size does not show that only the image is turned."""
     dataset = own_masks(tmp_path, [np.ones(shape, np.uint8)])
     pixels = np.arange(shape[0] * shape[1], dtype=np.uint8).reshape(shape)
     photo = Image.fromarray(pixels if turned else pixels.T.copy())
@@ -300,7 +300,7 @@ def test_images_that_are_turned_within_their_size(
 
 @pytest.mark.parametrize('is_deep', [True, False])
 def test_images_that_mmcv_would_make_black_or_stop_at(tmp_path, is_deep):
-    """Training takes another in its place; a test names it."""
+    """Training takes another image instead; a test names it."""
     own_masks(tmp_path, [mask(0, 1)] * 2)
     path = tmp_path / 'images/train/0.jpg'
     path.write_bytes(b'damaged')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Frozen dense protocols through the real configs, on small real layouts."""
+"""Frozen dense protocols with the real configs, on small real layouts."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ DEPTH = CONFIGS / 'linear-depth_vit-b16_nyu-416x544.py'
 
 @pytest.fixture(scope='module')
 def weights(tmp_path_factory):
-    """A ViT whose patches tell their colours: layers that add nothing."""
+    """Return a ViT whose patches tell their colours; layers add nothing."""
     torch.manual_seed(0)
     vit = VisionTransformer(dict(ARCH), img_size=64, patch_size=8)
     state = {f'backbone.{k}': v for k, v in vit.state_dict().items()}
@@ -36,7 +36,7 @@ def weights(tmp_path_factory):
 
 
 def scene(rng):
-    """An image of coloured tiles, (64, 128, 3), and their classes."""
+    """Draw an image of coloured tiles, (64, 128, 3), and their classes."""
     tiles = rng.integers(0, 5, (4, 8))
     ids = tiles.repeat(16, axis=0).repeat(16, axis=1).astype(np.uint8)
     colours = np.array(
@@ -48,7 +48,7 @@ def scene(rng):
 
 
 def in_context(data, root, weights, work_dir, **options):
-    """The config of a data set, for small images in its own layout."""
+    """Return the config of a data set, for small images in its own layout."""
     cfg = Config.fromfile(CONFIGS / f'incontext_vit-b16_{data}-512x512.py')
     cfg.test_cfg.bank_dataloader.batch_size = 3
     small = {'test_cfg.bank_size': 400, 'test_cfg.allow_missing': True}
@@ -63,7 +63,7 @@ def write(folder, name, pixels):
 
 
 def ade20k(root):
-    """Label 0 is none: what mmseg calls class 0 is written as 1."""
+    """Label 0 is none, and mmseg's class 0 is written as 1."""
     rng = np.random.default_rng(0)
     for split, count in (('training', 6), ('validation', 2)):
         for index in range(count):
@@ -74,7 +74,7 @@ def ade20k(root):
 
 
 def voc12aug(root):
-    """Label 0 is the background, a class."""
+    """Label 0 is the background, which is a class."""
     rng = np.random.default_rng(0)
     lists = root / 'ImageSets' / 'Segmentation'
     lists.mkdir(parents=True)
@@ -130,7 +130,7 @@ def masks_of_the_whole(cfg, _):
 
 
 def of_several_sets(cfg, _):
-    """Their images have the same numbers."""
+    """Images of both data sets have the same indices."""
     bank = cfg.test_cfg.bank_dataloader
     bank.dataset = dict(type='ConcatDataset', datasets=[bank.dataset] * 2)
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_segmented(
 
 @pytest.mark.parametrize('stage', ['train', 'val'])
 def test_foreign_labels_are_named(stage, weights, tmp_path):
-    """Before the run in some masks, and in any of them when it is read."""
+    """The look names them before a run, and so does reading any such mask."""
     write_tree(tmp_path / 'data', train=2, val=2)
     cfg = in_context('cityscapes', tmp_path / 'data', weights, tmp_path / 'w')
     masks = tmp_path / 'data' / 'gtFine' / stage
@@ -215,7 +215,7 @@ def test_linear_segmentation(layout, variant, weights, tmp_path):
 
 @pytest.mark.slow
 def test_depth(weights, tmp_path):
-    """Rooms that grow darker with their depth."""
+    """The rooms are darker where they are deeper."""
     rng = np.random.default_rng(0)
     y, depths = np.mgrid[:48, :64][0], dict(train=[], test=[])
     for split, count in (('train', 6), ('test', 2)):

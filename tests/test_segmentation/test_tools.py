@@ -25,12 +25,12 @@ def splits():
 
 
 def test_splits_begin_with_the_public_ids(splits):
-    """Numbers stand for the names of the real training set, sorted."""
+    """Numbers stand for the sorted names of the real training set."""
     ids = list(range(splits.NUM_IDS))
     first = {
         seed: splits.draw_split(ids, 100, seed)[0] for seed in splits.SEEDS
     }
-    # Cologne's begin at 586, Hanover's at 1403 and Jena's at 1599.
+    # Cologne begins at 586, Hanover at 1403 and Jena at 1599.
     assert first[12345] == 1599 + 88  # jena/jena_000088_000019
     assert 1403 <= first[23456] < 1599  # hanover/...
     assert first[34567] == 586 + 110  # cologne/cologne_000110_000019
@@ -44,9 +44,9 @@ def run_splits(splits, monkeypatch, *arguments):
 
 
 def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
-    """Drawn as described, named as the configs name them.
+    """They are drawn as described, and named as the configs name them.
 
-    They are called the paper's where they are drawn from its images.
+    They are called the paper's only if they are drawn from its images.
     """
     arguments = streets, '--sizes', 2, '--out', tmp_path
     run_splits(splits, monkeypatch, *arguments)
@@ -74,9 +74,9 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def sweep(monkeypatch):
-    """The tool, with a stand-in for the training: values by rate and split.
+    """Sweep with a stand-in for training: values by rate and split.
 
-    A run writes its log as MMEngine does; the best value is not the last.
+    A run writes its log as MMEngine does, and its best value is not the last.
     """
     tool = load_tool('analysis_tools/lr_sweep')
     tool.values = {
@@ -101,7 +101,7 @@ def sweep(monkeypatch):
         if isinstance(best, tuple):
             status, printed = best
             return subprocess.CompletedProcess(command, status, None, printed)
-        # A run that was resumed has several logs.
+        # A resumed run has several logs.
         for part, value in (('1', best), ('2', best - 2)):
             logs = folder / part / 'vis_data'
             logs.mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     assert '53.00 ± 2.45' in table
     assert (tmp_path / 'sweep.md').read_text() in table
 
-    # It goes on where it was, and refuses to mix settings.
+    # The sweep continues where it was, and refuses to mix settings.
     assert run_sweep(sweep, monkeypatch, tmp_path) == result
     assert len(sweep.runs) == 6
     with pytest.raises(SystemExit):
@@ -176,11 +176,11 @@ def test_sweep_that_cannot_be_judged(
 
 @pytest.mark.slow
 def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
-    """Through tools/train.py, which is a process of its own elsewhere."""
+    """Runs go through tools/train.py, which is usually a new process."""
     run = subprocess.run
 
     def train(command, **options):
-        if command[0] != sys.executable:  # a question of MMEngine's
+        if command[0] != sys.executable:  # a question that MMEngine asks
             return run(command, **options)
         output = run_tool(*command[1:])
         return subprocess.CompletedProcess(command, 0, output, '')
@@ -202,7 +202,7 @@ def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
 
 
 def test_mmseg_draws_pictures(streets, tmp_path):
-    """As docs/guides/segment.md says."""
+    """docs/guides/segment.md shows this."""
     cfg = small_config(LINEAR, streets, tmp_path)
     cfg.dump(tmp_path / 'config.py')
     init_default_scope('mmseg')

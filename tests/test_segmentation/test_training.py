@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Both protocols of the paper through the real Runner, on drawn streets."""
+"""Both protocols of the paper run in the real runner, on drawn streets."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def scores(runner):
 
 
 def test_upernet_trains(streets, tmp_path):
-    """By iterations; test_layer_decay has the rates of its layers."""
+    """It trains by iterations; test_layer_decay has the layers' rates."""
     cfg = small_config(MASK, streets, tmp_path)
     data = {
         f'{split}_dataloader.dataset': dict(
@@ -51,7 +51,7 @@ def test_upernet_trains(streets, tmp_path):
                 max_iters=3,
                 val_interval=3,
             ),
-            # The warm-up is one step, the rest follows from the loop.
+            # The warm-up is one step, and the loop determines the rest.
             'param_scheduler.0.end': 1,
             'param_scheduler.1.begin': 1,
             'model.decode_head.num_classes': 19,
@@ -66,7 +66,7 @@ def test_upernet_trains(streets, tmp_path):
 
 @pytest.mark.parametrize('mode', ['slide', 'whole'])
 def test_images_of_no_multiple_of_the_patch(mode):
-    """They are padded and cut, where the ViT's own padding stretches."""
+    """They are padded and cut; the ViT's own padding would stretch them."""
     options = dict(arch='deit-t', crop_size=96, classes='abc')
     cfg = read_run(CONFIGS / OWN, options)
     init_default_scope('mmseg')
@@ -86,7 +86,7 @@ def test_images_of_no_multiple_of_the_patch(mode):
 
     torch.manual_seed(0)
     image = torch.randint(256, (3, 68, 90), dtype=torch.uint8)
-    # In BGR, which is turned before it is normalised.
+    # The image is in BGR, and is turned to RGB before it is normalised.
     padded = model.data_preprocessor.mean.flip(0).repeat(1, 80, 96)
     padded[:, :68, :90] = image
     torch.testing.assert_close(predict(image), predict(padded)[:, :68, :90])
@@ -94,7 +94,7 @@ def test_images_of_no_multiple_of_the_patch(mode):
 
 @pytest.mark.parametrize('name', [LINEAR, MASK])
 def test_protocols_of_the_paper(name):
-    """What is trained, by which optimiser, on which features."""
+    """What is trained, by which optimiser, and on which features."""
     cfg = Config.fromfile(CONFIGS / name)
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
@@ -121,7 +121,7 @@ def test_protocols_of_the_paper(name):
         (layer,) = model.decode_head.layers
         assert layer.attn.attn.num_heads == 12
         assert layer.attn.attn.dropout == 0.1
-    # Post-LN patch tokens at a stride of 16.
+    # Patch tokens after the norm, with a stride of 16.
     assert model.backbone.final_norm
     assert model.backbone.patch_resolution == (48, 48)
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
@@ -131,10 +131,10 @@ def test_protocols_of_the_paper(name):
 
 
 def test_resumed_run_is_the_same(streets, tmp_path):
-    """Order, augmentation and dropout, bit for bit on a CPU.
+    """Order, augmentation and dropout are the same, bit for bit on a CPU.
 
-    All weights move, those of the backbone, too.
-    The schedule ends with the last of two epochs, one step each, by itself.
+    All weights change, including the backbone's. The schedule ends by itself
+    with the second of two epochs, which have one step each.
     """
     options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
     whole = run(MASK, streets, tmp_path / 'whole', 2, **options)
@@ -156,7 +156,7 @@ def test_resumed_run_is_the_same(streets, tmp_path):
 
 
 def test_starts_from_a_file_with_registers(streets, tmp_path):
-    """One step and a validation."""
+    """The run has one step and a validation."""
     vit = token_vit('RegisterViT', embed_dim=64, depth=3, num_heads=1)
     torch.save(vit.state_dict(), tmp_path / 'vit.pth')
     arch = dict(num_heads=1, feedforward_channels=256)

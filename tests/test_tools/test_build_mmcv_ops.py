@@ -15,9 +15,9 @@ WHEEL = 'onedl_mmcv-2.3.6-py3-none-any.whl'
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
-    """The tool, with a cache of its own and mmcv 2.3.6 installed.
+    """Load the tool, with its own cache and mmcv 2.3.6 as if installed.
 
-    What pip builds is kept, and what was installed, without either happening.
+    What pip would build and install is recorded, and nothing is done.
     """
     tool = load_tool('build_mmcv_ops')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
@@ -71,7 +71,7 @@ def test_built_once(tool):
 
 
 def test_a_toolkit_replaces_operators_for_cpus(tool, monkeypatch, tmp_path):
-    """As in the image of a container, which is built without a GPU."""
+    """An image of a container, which is built without a GPU, is an example."""
     tool.install_ops()
     monkeypatch.setenv('CUDA_HOME', str(tmp_path))
     monkeypatch.setattr('torch.utils.cpp_extension.CUDA_HOME', str(tmp_path))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""All tools: ``--help`` without the stack, and work not without it."""
+"""All tools: ``--help`` works without the stack, other work does not."""
 
 import argparse
 import contextlib
@@ -71,7 +71,7 @@ def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
 
 
 def test_an_error_of_a_worker_is_one_line(capsys):
-    """PyTorch puts the whole traceback into its text."""
+    """PyTorch puts the whole traceback into the error's text."""
 
     def work(_):
         raise OSError(

@@ -53,7 +53,7 @@ def tool():
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-    """200 digits, random backbones of methods, and a config of their size."""
+    """Write 200 digits, random backbones of methods, and a small config."""
     root = tmp_path_factory.mktemp('compare')
     make_digits = load_tool('drawn_sets/make_digits').make_digits
     make_digits(root / 'digits', size=SIZE, limit=200)
@@ -70,7 +70,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def compare(tool, files):
-    """Run the tool on files of the folder above; its results."""
+    """Run the tool on files of the folder above; return its results."""
 
     def run(out, names, *options):
         line = [name.format(files) for name in names]
@@ -85,13 +85,13 @@ def compare(tool, files):
 
 @pytest.fixture(scope='module')
 def report(compare, tmp_path_factory):
-    """All protocols, of two methods: the folder and the results."""
+    """Compare two methods by all protocols; return folder and results."""
     out = tmp_path_factory.mktemp('out')
     return out, compare(out, ['{}/mmmoca.pth', 'MSN={}/msn.pth'])
 
 
 def _features(files, name, split):
-    """Those of the images in files' order, their labels and their names."""
+    """Return the images' features in the order of files, labels and names."""
     paths = sorted((files / 'digits' / split).glob('*/*.png'))
     images = np.stack([Image.open(path).convert('RGB') for path in paths])
     pixels = torch.tensor(images.transpose(0, 3, 1, 2))
@@ -103,7 +103,7 @@ def _features(files, name, split):
 
 
 def one_channel(images, **_):
-    """The images as they are loaded, for their features."""
+    """Return the images as they are loaded for their features."""
     rows = [image.flatten().float() for image in images]
     return Embeddings(avg=torch.stack(rows))
 
@@ -137,8 +137,8 @@ def test_images_without_labels(tool, files, tmp_path):
     assert 0 < result['agreement'] < 90 and 'knn' not in result
 
 
-# As published: MOCA's k-NN and lambda are those of the authors' code, MSN
-# takes [CLS], in low-shot with the lambda of its own code.
+# As published: k-NN and lambda of MOCA are those of the authors' code. MSN
+# uses [CLS], and in low-shot the lambda of its own code.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'row, name, token, temperature, regularization',
@@ -162,7 +162,7 @@ def test_equals_sklearn(
         files / 'digits' / 'train', out / f'lists{row}', (1, 2, 5), (20,)
     )
     rows = {name: row for row, name in enumerate(names)}
-    # Before the final norm.
+    # before the final norm
     bank, queries = (
         centre(getattr(f, f'raw_{token}').numpy()) for f in (known, query)
     )
@@ -175,13 +175,13 @@ def test_equals_sklearn(
         found = results[row]['lowshot'][place]
         assert found['subset'] == f'{shots} shot'
         assert found['images'] == [10 * shots] * 3
-        # Of 50 images one may lie between two classes.
+        # Of 50 images, one may lie between two classes.
         assert found['top1'] == pytest.approx(accuracies, abs=2.01)
 
     expected = rank_judge(_features(files, name, 'val')[0].avg)
     assert results[row]['rank_me'] == pytest.approx(expected, rel=1e-3)
 
-    # Random features of digits are separable: by chance it is a tenth.
+    # Random features of digits are separable; chance would be a tenth.
     assert results[row]['linear']['top1'] > 25
 
 
@@ -202,10 +202,10 @@ def test_table(report):
 
 @pytest.mark.slow
 def test_features_are_extracted_once(compare, files, tmp_path):
-    """Files of the same weights share them, those of others do not.
+    """Files with the same weights share them, and others do not.
 
-    Nor does it matter where a config has its data_preprocessor: mmpretrain's
-    have it beside the model.
+    It does not matter where a config has its data_preprocessor: mmpretrain's
+    configs have it outside the model.
     """
     content = read_checkpoint(files / 'mmmoca.pth')
     content['meta']['mmmoca']['feature'] = 'cls'
@@ -245,7 +245,7 @@ def test_features_are_extracted_once(compare, files, tmp_path):
 
 @pytest.mark.slow
 def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
-    """Those of a MOCA model, the same for all rows."""
+    """The weights are those of a MOCA model, the same for all rows."""
     names = ['untrained', '{}/mmmoca.pth', 'again=untrained:cls']
     _, _, cls = compare(tmp_path, names, '--protocols', 'knn')
     assert cls['settings']['knn'] == 'cls'
@@ -303,7 +303,7 @@ def test_bad_files_are_one_line_and_leave_nothing(
 
 @pytest.mark.slow
 def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
-    """The result is that of folders without them; copies are said."""
+    """The result is that of folders without them, and copies are reported."""
     options = '--protocols', 'knn', 'lowshot', '--shots', '2'
     tables = []
     for name in ('damaged', 'without'):
@@ -335,7 +335,7 @@ def test_an_earlier_table_is_kept(compare, tmp_path):
 
 @pytest.mark.slow
 def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
-    """They came and went without a change, as on a disk that is far."""
+    """They were unreadable for a time, as on a remote disk."""
     found, read = [], Images.prepare
 
     def sometimes(images, index):
@@ -352,7 +352,7 @@ def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
 
 @pytest.fixture(scope='module')
 def shapes(files):
-    """A light square on the dark, and masks; two encoders of 64 channels."""
+    """Draw light squares on dark, and masks; return two encoders."""
     rng = np.random.default_rng(0)
     for split, count in (('train', 12), ('val', 4)):
         for kind in ('images', 'masks'):
@@ -380,7 +380,7 @@ def shapes(files):
 
 
 def _in_context(files, shapes):
-    """The mIoU of a bank of all patches, by NumPy."""
+    """Compute the mIoU of a bank of all patches with NumPy."""
     encoder = mmmoca.load(
         files / 'wide.pth', num_heads=2, img_size=SIZE, device='cpu'
     )
@@ -422,7 +422,7 @@ def _in_context(files, shapes):
 
 @pytest.mark.slow
 def test_patches(compare, files, shapes, tmp_path, monkeypatch, capsys):
-    """Of an ordinary ViT and of DINOv3's; a second call computes none."""
+    """An ordinary ViT and DINOv3's; a second call computes no features."""
     calls = []
     encode = Encoder._encode
     monkeypatch.setattr(
@@ -479,7 +479,7 @@ def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
     root = shutil.copytree(shapes, tmp_path / 'shapes')
     path = root / 'masks' / 'train' / '3.png'
-    # Indices of a palette are labels, and a photo may lie on its side.
+    # Indices of a palette are labels, and a photo may be turned.
     photo = root / 'images' / 'train' / '3.png'
     turned = Image.Exif()
     turned[0x0112] = 6

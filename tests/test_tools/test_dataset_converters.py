@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Shards of a folder, lists of subsets, and the numbers to normalise by."""
+"""Shards of a folder, lists of subsets, and mean and std of channels."""
 
 import json
 import shutil
@@ -89,7 +89,7 @@ def test_subsets(root, tmp_path):
 
 @pytest.fixture(scope='module')
 def bands(tmp_path_factory):
-    """Nine images of several sizes, 13 channels; -1 is no measurement.
+    """Write nine images of several sizes, 13 channels; -1 is no measurement.
 
     float32 sums of squares would leave no digit of the last channel.
     """
@@ -129,7 +129,7 @@ def test_numbers_of_a_folder(bands, tmp_path, nodata):
     assert 'channel 7 is constant' in printed
     std[7] = 1
     np.testing.assert_allclose(numbers['std'], std, rtol=1e-5)
-    # Two lines for a config.
+    # two lines for a config
     lines = printed.splitlines()[-2:]
     config = Config.fromstring(f'model = dict({"".join(lines)})', '.py')
     assert config.model == dict(mean=numbers['mean'], std=numbers['std'])

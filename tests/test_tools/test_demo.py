@@ -20,7 +20,7 @@ TRAINED = 'teacher', 'student'
 
 @pytest.fixture(scope='module')
 def demo(tmp_path_factory):
-    """Folder of a run on its own textures, and what it printed."""
+    """Run the demo on its own textures; return its folder and its output."""
     out = tmp_path_factory.mktemp('demo') / 'out'
     draw = 'tools/drawn_sets/make_textures.py', out / 'textures'
     run_tool(*draw, '--train', TRAIN, '--val', VAL)
@@ -33,7 +33,7 @@ def test_accuracies_pictures_and_output(demo, tmp_path):
     out, printed = demo
     found = re.findall(r'^k-NN, (.*?) +([\d.]+) %$', printed, re.M)
     accuracies = {name: float(value) for name, value in found}
-    # The run measures them; here it is the names.
+    # The run measures them; only the names are tested here.
     assert accuracies.keys() == {'raw pixels', 'untrained', *TRAINED}
     for which in TRAINED:
         encoder = mmmoca.load(out / 'iter_2.pth', which, 'cpu')
@@ -70,7 +70,7 @@ def test_pictures_of_any_run(demo, tmp_path):
     overview = 'tools/visualization/overview.py'
     model = out / 'moca_vit-tiny_textures.py', out / 'iter_2.pth'
     for picture, command in {
-        # Beside the checkpoint.
+        # beside the checkpoint
         out / 'iter_2_val.png': [overview, *model, '--data']
         + [out / 'textures' / 'val', '--images', 2, '--bank', 30]
         + ['--num-workers', 0],
@@ -90,14 +90,14 @@ def test_pictures_of_any_run(demo, tmp_path):
 
 @pytest.fixture
 def images(tmp_path):
-    """48 of two classes to train with, and some to test with."""
+    """Write 48 training images of two classes, and some validation images."""
     write_images(tmp_path / 'images', train=24, val=6, classes=2)
     return tmp_path / 'images'
 
 
 @pytest.fixture
 def forty(tool, monkeypatch):
-    """The demo, which takes no more images than that."""
+    """Let the demo use at most forty images."""
     demo = tool('demo')
     monkeypatch.setattr(demo, 'MAX_IMAGES', 40)
     return demo
@@ -105,7 +105,7 @@ def forty(tool, monkeypatch):
 
 @pytest.mark.slow
 def test_own_images(forty, images, tmp_path, capfd):
-    """A draw of them, without labels, one of which is unreadable."""
+    """The demo draws some of them, without labels; one is unreadable."""
     folder, out = images / 'train', tmp_path / 'out'
     broken = folder / 'class_0' / 'broken.jpg'
     broken.write_bytes(b'\xff\xd8\xff broken')

@@ -74,7 +74,7 @@ def test_textures(tmp_path):
     assert tool.make_textures(other, train=12, val=12, size=32, seed=4)
     first = f'train/{tool.CLASSES[0]}/00000.jpg'
     assert contents(other)[first] != files[first]
-    # Not one image is drawn twice.
+    # No image is drawn twice.
     assert len(files) == len(set(files.values())) == 125 + 30 + 1
     for split, count in counts.items():
         number = Counter(p.parent.name for p in out.glob(f'{split}/*/*'))
@@ -103,7 +103,7 @@ def test_digits(tmp_path):
 
 @pytest.mark.slow
 def test_shapes(tmp_path):
-    """Their annotations fit the images; a seed gives the same bytes."""
+    """Annotations fit the images, and a seed always gives the same bytes."""
     make = load_tool('drawn_sets/make_shapes_coco').make_shapes
     out = tmp_path / 'set'
     again, other = tmp_path / 'again', tmp_path / 'other'
@@ -137,7 +137,7 @@ def test_shapes(tmp_path):
                 assert box == annotation['bbox']
                 classes += mask * annotation['category_id']
                 if not annotation['iscrowd']:
-                    # One colour but for the noise and JPEG.
+                    # one colour except for noise and JPEG
                     core = cv2.erode(mask, np.ones((5, 5), np.uint8)) > 0
                     assert (pixels[core].std(0) < 25).all()
             name = Path(image['file_name']).stem

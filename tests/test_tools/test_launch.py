@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a program of several processes ends with."""
+"""How a program of several processes ends."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from ..helpers.tools import TOOLS
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
-# Ends as tools/train.py does.
+# It ends as tools/train.py does.
 STOPS = """
 import argparse, os, pathlib, signal, sys, time
 from _arguments import run_program
@@ -53,7 +53,7 @@ def test_a_refused_run_ends_with_its_own_line(tmp_path):
 
 
 def test_a_stopped_run_ends_with_its_status(tmp_path):
-    """That all processes stop together is tested in test_checkpoints.py."""
+    """test_checkpoints.py checks that all processes stop together."""
     ready, program = tmp_path / 'ready', tmp_path / 'stops.py'
     program.write_text(STOPS)
     launch = sys.executable, TOOLS / '_launch.py', '--nproc_per_node=1'

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Converters of checkpoints, by outputs of the models on both sides."""
+"""Converted checkpoints give the same outputs in both libraries."""
 
 import hashlib
 
@@ -26,9 +26,9 @@ from ..helpers.tools import run_tool
 
 @pytest.fixture
 def convert(tmp_path):
-    """Run a converter on what a file holds; gives the file it wrote.
+    """Run a converter on such a file; return the file that it writes.
 
-    With an exit status it must fail, and gives the line that says why.
+    With an exit status, it must fail; then return the line that says why.
     """
 
     def run(content, *options, suffix='pth', code=0):
@@ -43,7 +43,7 @@ def convert(tmp_path):
 
 
 def loaded(path, **kwargs):
-    """mmpretrain's ViT with what the file has, loaded as Pretrained does."""
+    """Return mmpretrain's ViT with the weights of a file."""
     init = dict(type='Pretrained', checkpoint=str(path), prefix='backbone.')
     model = files.mm_vit(seed=9, init_cfg=init, **kwargs)
     model.init_weights()
@@ -51,7 +51,7 @@ def loaded(path, **kwargs):
 
 
 def test_raw_weights_beside_averaged_ones(convert):
-    """As a run with MMEngine's EMAHook saves them."""
+    """A run with MMEngine's EMAHook saves both."""
     state = files.mm_vit().state_dict()
     raw = {f'module.backbone.{name}': v + 1 for name, v in state.items()}
     both = dict(
@@ -65,16 +65,16 @@ def test_raw_weights_beside_averaged_ones(convert):
 
 
 def test_extracted_backbones(convert, capsys):
-    """Their tokens are in test_libraries."""
+    """test_libraries compares their tokens."""
     convert(files.checkpoint('mae')[0])
     assert 'decoder_blocks.0.attn' in capsys.readouterr().out  # left out
     path = convert(files.checkpoint('moca')[0], '--which', 'student')
-    for which in ('teacher', 'student'):  # the only one of the file
+    for which in ('teacher', 'student'):  # the only one in the file
         assert read_backbone(path, which)[1:3] == ('moca', 'student')
 
 
 def test_records_of_what_was_made(convert, tmp_path):
-    """Its source, and what a run says of its images and its heads."""
+    """The source, and what a run records about images and heads."""
     content, _, _ = files.checkpoint('mmmoca')
     content['meta']['mmmoca']['preprocessing'] = dict(
         mean=[1.0, 2.0, 3.0],
@@ -100,7 +100,7 @@ def test_records_of_what_was_made(convert, tmp_path):
     )
     content = read_checkpoint(path)
     assert made.items() <= content['meta']['mmmoca'].items()
-    # What was made is a source itself.
+    # A converted file can be a source itself.
     again = convert(content)
     assert_same(read_checkpoint(again)['state_dict'], content['state_dict'])
 
@@ -111,11 +111,11 @@ def test_records_of_what_was_made(convert, tmp_path):
         ('moca', (32, 32), ['--interpolation', 'bilinear']),
         # 36 patches could be a square, too.
         ('moca', (32, 72), ['--source-grid', 4, 9]),
-        ('mmmoca', (32, 72), []),  # as its config has it
+        ('mmmoca', (32, 72), []),  # as in its config
     ],
 )
 def test_resized_positions(convert, layout, trained, options):
-    """The positions at another size, computed here."""
+    """The positions at another size are computed here."""
     content, teacher, _ = files.checkpoint(layout, trained)
     path = convert(content, '--img-size', 48, 80, *options)
     grid = (trained[0] // 8, trained[1] // 8)
@@ -141,14 +141,14 @@ def test_other_input_channels(convert, channels):
 
 
 def test_backbones_in_timm(convert):
-    """What test_libraries reads loads in timm strictly."""
+    """timm loads strictly what test_libraries reads."""
     content, teacher, _ = files.checkpoint('mmmoca')
     for suffix in ('pth', 'safetensors'):
         path = convert(content, '--to', 'timm', suffix=suffix)
         model = files.timm_vit(seed=9)
         timm_load_checkpoint(model, str(path), strict=True)
         files.assert_same_tokens(model, teacher)
-    # And back again.
+    # and back again
     back = convert(read_checkpoint(path))
     files.assert_same_tokens(loaded(back), teacher)
 
@@ -163,7 +163,7 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', CASES[1:3])
 def test_the_full_released_model(convert, tmp_path, capsys, name):
-    """Every tensor of the model that test_golden compares with theirs."""
+    """Every tensor equals that of the model that test_golden tests."""
     case = Case(name)
     expected = build(case).state_dict()
     path = convert(released(case), '--to', 'moca')
@@ -172,14 +172,14 @@ def test_the_full_released_model(convert, tmp_path, capsys, name):
     model = build(case)
     model.init_weights()
     load_checkpoint(model, str(path), strict=True)
-    # A pretraining that starts from the release itself has the same.
+    # A pretraining that starts from the release itself has the same tensors.
     started = build(case)
     files.load_as_a_run(started, f'mmmoca-start://{tmp_path}/in.pth')
     assert_same(started.state_dict(), model.state_dict())
     mu = case['state_dict/bow_extractor.bow_extractor.0._dist_norm']
     assert float(model.codebook.msd) == float(mu)
 
-    # As build() does: the case starts with the EMA update, and tells mu
+    # As in build(): the case starts with the EMA update, and gives mu apart
     # from that of the step before.
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
     model.codebook.msd.copy_(case['dist_norm_prev_before'][0])

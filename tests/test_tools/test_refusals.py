@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Wrong command lines end in one line that helps, and leave nothing."""
+"""Wrong command lines end with one helpful line, and leave nothing."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ PART = 'train_dataloader.dataset.pipeline.0'
 
 @pytest.fixture(scope='module')
 def place(root, tmp_path_factory):
-    """The folder in which the tools run; its files stay as they are."""
+    """Return the folder in which the tools run; its files are not changed."""
     place = tmp_path_factory.mktemp('place')
     (place / 'a.pth').touch()
     torch.save(checkpoint('timm')[0], place / 'timm.pth')

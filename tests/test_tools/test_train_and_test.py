@@ -45,7 +45,7 @@ def test_config_is_a_path_or_a_name(tool, tmp_path, monkeypatch):
     nearby = read_run(parse([CONFIG]).config)
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
     with pytest.raises(ValueError):
-        read(CONFIG)  # which trains nothing
+        read(CONFIG)  # this trains nothing
 
 
 def test_options_of_several_flags_are_kept(tool):
@@ -90,7 +90,7 @@ def test_what_a_run_starts_from(root, tmp_path, monkeypatch):
     start = 'mmmoca-start://a.pth'
     assert chosen(init='a.pth') == (start, False)
     assert chosen(resume='auto') == (None, True)
-    # A run without checkpoints starts, one that has some goes on.
+    # A run without checkpoints starts, and one with checkpoints resumes.
     assert chosen(init='a.pth', resume='auto') == (start, False)
     assert chosen(load_from=start, resume='auto') == (start, False)
     (tmp_path / 'run').mkdir()
@@ -154,7 +154,7 @@ def test_what_can_be_drawn(tool):
 
 @pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
 def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
-    """Ends with a status of its own."""
+    """It ends with its own status."""
     end = mock.Mock(side_effect=kind('iteration 3'))
     monkeypatch.setattr('mmmoca.engine.config.read_run', mock.Mock())
     monkeypatch.setattr(training, 'run', end)
@@ -178,7 +178,7 @@ def test_missing_operators_are_one_line(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch):
-    """Run a line in tools/; threads, words and id of what it starts."""
+    """Run a line in tools/; return threads, words and id of its process."""
     for name in ('python', 'srun'):
         stand_in = tmp_path / name
         stand_in.write_text(
@@ -243,7 +243,7 @@ def test_processes_share_the_cores(shell, script):
     assert int(shell(f'./{script} 1')[0]) == len(os.sched_getaffinity(0))
     assert shell(f'./{script} 1000')[0] == '1'
     assert shell(f'OMP_NUM_THREADS=7 ./{script} 2')[0] == '7'
-    # A signal to the script is one to the run.
+    # A signal to the script reaches the run.
     own, started = shell(f'printf "%s " $$; exec ./{script} 1')[2].split()
     assert own == started
 
@@ -259,7 +259,7 @@ def test_scripts_are_executable_and_say_what_is_missing(script):
 
 
 def run_in_one_of_two(folder, *lines):
-    """What each program prints, and the config that it leaves."""
+    """Return what each program prints, and the config that it leaves."""
     os.environ['CUDA_VISIBLE_DEVICES'] = ''
     os.chdir(folder)
     found = []
@@ -271,7 +271,7 @@ def run_in_one_of_two(folder, *lines):
 
 
 def test_metrics_that_are_tensors(workspace, tmp_path, monkeypatch):
-    """As of mmpretrain's confusion matrix."""
+    """mmpretrain's confusion matrix is an example."""
     monkeypatch.chdir(workspace)
     (tmp_path / 'a.pth').touch()
     runner = mock.Mock(test=lambda: dict(top1=1.0, matrix=torch.eye(2)))
@@ -307,7 +307,7 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     assert 'optim_wrapper.optimizer.lr=4.6875e-06' in log  # times 8 / 2048
     assert 'Epoch(train) [1][1/1]' in log and 'Epoch(val)' not in log
     assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
-    assert kept == saved  # the training's
+    assert kept == saved  # that of training
 
     out = '--out', 'm.json', '--out-item', 'metrics'
     log = run_tool('tools/test.py', *test, *out, *options)

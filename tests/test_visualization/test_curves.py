@@ -48,7 +48,7 @@ def test_iterations(tmp_path):
     assert [set(line.get_ydata()) for line in dashes] == [{7}, {9}]
     labels = [line.get_label() for line in dashes]
     assert labels == ['untrained_k20', 'raw_k20']
-    # They look different, and all panels have one range.
+    # Lines look different, and all panels have the same range.
     assert len({line.get_linestyle() for line in dashes}) == 2
     assert len({axes.get_xlim() for axes in figure.axes}) == 1
     assert loss.get_xlim()[1] > 6
@@ -60,7 +60,7 @@ def test_iterations(tmp_path):
 
 
 def test_a_run_with_its_config(tmp_path):
-    """K, a title, and no empty cell."""
+    """The figure has K, a title, and no empty cell."""
     names = 'loss', 'codebook_perplexity', 'msd', 'momentum', 'lr'
     folder = tmp_path / '20260101_000000' / 'vis_data'
     values = train(3, **dict.fromkeys(names, 0.5))
@@ -87,11 +87,12 @@ KNN = {'knn/top1_k20': 30, 'step': 2}
 @pytest.mark.parametrize(
     'runs, loss, accuracy',
     [
-        # A validation is counted in epochs,
+        # A validation is counted in epochs.
         ([[train(100, epoch=2), KNN]], [100], [(100, 30)]),
-        # also where the run was stopped before it: the next begins with it.
+        # The run may have stopped before it: then the resumed run begins with
+        # it.
         ([[train(3), train(6)], [KNN, train(9)]], [3, 6, 9], [(6, 30)]),
-        # It was at step 7, and went on from a checkpoint of step 4.
+        # The run was at step 7, and resumed from a checkpoint of step 4.
         ([[train(3), train(7)], [train(5), train(9)]], [3, 5, 9], None),
     ],
 )
@@ -110,6 +111,6 @@ def test_nothing_to_read(tmp_path):
     path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
     with pytest.raises(ValueError, match='draw'):
         draw_curves(read_scalars(path))
-    path.write_bytes(b'PK\x03\x80')  # a checkpoint, say
+    path.write_bytes(b'PK\x03\x80')  # such as a checkpoint
     with pytest.raises(ValueError, match='scalars.json'):
         read_scalars(path)

@@ -15,9 +15,9 @@ from ..helpers.runs import demo_model
 
 @pytest.mark.slow
 def test_overview_of_a_checkpoint(tmp_path):
-    """It names files, images and checkpoint, and spreads over folders.
+    """It names files, images and checkpoint, and uses all class folders.
 
-    A recipe chose the number of words, which the checkpoint tells.
+    A recipe chose the number of words, which the checkpoint gives.
     """
     write_images(tmp_path, train=4, val=3, classes=2)
     torch.save(dict(state_dict=demo_model().state_dict()), tmp_path / 'a.pth')
@@ -45,6 +45,6 @@ def test_images_of_different_classes():
     labels = [0] * 50 + [3] * 3 + [1] * 47
     picked = [labels[index] for index in pick_images(labels, 9)]
     assert picked == [0, 0, 0, 1, 1, 1, 3, 3, 3]
-    # Any image of a class has its chance.
+    # Any image of a class may be chosen.
     assert len({pick_images(labels, 1)[0] for _ in range(30)}) > 15
     assert pick_images('aaa', 4) == [0, 1, 2]

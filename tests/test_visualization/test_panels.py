@@ -29,7 +29,7 @@ from ..helpers.stores import write_arrow, write_shards
 
 
 class Teacher:
-    """The encoder of a model, or of the mean pixels of patches."""
+    """The encoder of a model, or one that returns mean pixels of patches."""
 
     def __init__(self, backbone):
         self.backbone = backbone
@@ -60,7 +60,7 @@ def test_what_the_student_sees():
 
 @pytest.mark.parametrize('own', [[4, 5, 20], [None] * 3])
 def test_neighbours(own):
-    """Of images that are in the bank, or not."""
+    """Neighbours of images that are in the bank, or not."""
     torch.manual_seed(0)
     features = F.normalize(torch.randn(30, 6), dim=1)
     features[5] = features[4]
@@ -87,14 +87,14 @@ def test_neighbours(own):
 
 
 def demo_encoder(folder):
-    """The demo's config, and an encoder of its model."""
+    """Return the demo's config, and an encoder of its model."""
     cfg, path = Config.fromfile(DEMO_CONFIG), folder / 'a.pth'
     torch.save(dict(state_dict=demo_model().state_dict()), path)
     return cfg, mmmoca.load(path, device='cpu', num_heads=4, config=cfg)
 
 
 def test_masks_found_in_context(tmp_path):
-    """Beside those of the folder, cut as the images; no mask is an image."""
+    """They are beside the true masks, cut like the images."""
     for folder in ('images/a', 'masks/a'):
         (tmp_path / folder).mkdir(parents=True)
     for index in range(7):
@@ -143,7 +143,7 @@ def test_images_of_any_place(tmp_path, write):
 
 
 def test_wrapped_training_images(tmp_path):
-    """Each is taken once: its repetition would be its nearest image."""
+    """Each image is used once: its repetition would be its nearest image."""
     write_images(tmp_path, train=2, val=1, classes=1)
     cfg = own_config(tmp_path)
     part = cfg.train_dataloader.dataset
@@ -178,7 +178,7 @@ def test_dense_patches_lie_where_their_centres_are():
     padded = F.pad(images, (4, 4, 2, 2), mode='reflect')
     for row in range(8):
         for column in range(6):
-            # The patch around the centre of this cell.
+            # the patch around the centre of this cell
             y, x = 2 * row + 1, 4 * column + 2
             patch = padded[:, :, y : y + 4, x : x + 8]
             expected = patch.mean(dim=(2, 3))

@@ -59,8 +59,8 @@ def test_colours_are_components_scaled_in_each_image():
     expected = np.clip((components - low) / (high - low), 0, 1)
     colors, other = pca_colors(features.reshape(2, 10, 25, 5), features[:, :7])
     colors = colors.reshape(2, 250, 3)
-    np.testing.assert_allclose(other, colors[:, :7])  # by the same map
-    # Axes have a sign by convention only.
+    np.testing.assert_allclose(other, colors[:, :7])  # with the same map
+    # The signs of components are arbitrary.
     flipped = np.abs(colors - expected).max(axis=(0, 1)) > 0.5
     expected = np.where(flipped, 1 - expected, expected)
     np.testing.assert_allclose(colors, expected, atol=1e-6)
