@@ -164,7 +164,8 @@ class Encoder(BaseModel):
         Raises:
             FileNotFoundError: If there is no such file or no image.
             OSError: If an image cannot be read; the message names the file.
-                With ``skip_unreadable``, only if no image can be read.
+                With ``skip_unreadable``, only if none of the images of a
+                folder can be read.
             TypeError: If ``images`` is none of these.
             ValueError: For an unknown feature, images with another number of
                 channels, a tensor of pixels from 0 to 255, features that are
@@ -180,7 +181,15 @@ class Encoder(BaseModel):
             return self._embed_tensor(images, batch_size, kinds, amp)
         found = open_images(images, self.pipeline)
         stream = self.stream(found, batch_size, kinds, num_workers, amp)
-        kept: dict[str, Tensor] = {}
+        # Allocated once: joining parts would need twice the memory.
+        kept = {
+            kind: torch.full(
+                (len(found), *self._shape(kind)),
+                torch.nan,
+                dtype=torch.float32,
+            )
+            for kind in kinds
+        }
         failed: dict[int, Exception] = {}
         with (
             progress_bar('images', len(found), progress) as update,
@@ -191,25 +200,24 @@ class Encoder(BaseModel):
                 failed |= {rows[i]: error for i, error in errors.items()}
                 good = [row for row in rows if row not in failed]
                 for kind in kinds if good else ():
-                    part = getattr(embeddings, kind)
-                    if kind not in kept:
-                        # Allocated once: joining parts would need twice the
-                        # memory.
-                        shape = len(found), *part.shape[1:]
-                        kept[kind] = part.new_full(shape, torch.nan)
-                    kept[kind][good] = part
+                    kept[kind][good] = getattr(embeddings, kind)
                 update(rows.stop)
         if failed:
             message = (
                 f'{len(failed)} of {len(found)} images cannot be read: '
                 f'{listed(failed.values())}'
             )
-            if not kept:
-                raise OSError(message)
             print_log(message, 'current', level=logging.WARNING)
         found.say_oddities()
         paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
+
+    def _shape(self, kind: str) -> tuple[int, ...]:
+        """Return the shape of an image's feature."""
+        sides = self.preprocessing.img_size
+        patch = self.backbone.patch_embed.projection.kernel_size
+        grid = tuple(side // step for side, step in zip(sides, patch))
+        return self.backbone.embed_dims, *(grid if kind == 'patches' else ())
 
     def _embed_tensor(
         self, images: Tensor, batch_size: int, kinds: Sequence[str], amp: bool

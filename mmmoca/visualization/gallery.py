@@ -101,6 +101,8 @@ class Gallery(Images):
         options = dict(num_workers=num_workers, skip_unreadable=True)
         found = encoder.embed(self, features=feature, **options).pick(feature)
         good = found.isfinite().all(dim=1).nonzero().flatten()
+        if not len(good):
+            raise OSError(f'none of {len(found)} images can be read')
         part = self.part(good.tolist())
         pixels = [
             raw_pixels(

@@ -350,7 +350,8 @@ def compare(args: argparse.Namespace) -> None:
     columns = [scores(result) for result in results]
     panels = {head: [found[head] for found in columns] for head in columns[0]}
     places = filter(None, (args.data_root, args.images, args.masks))
-    title = f'in %, images of {", ".join(places)}'
+    unit = 'in % except RankMe' if 'RankMe' in panels else 'in %'
+    title = f'{unit}, images of {", ".join(places)}'
     figure = draw_bars(args.names, panels, title)
     write_figure(args.out_dir / 'compare.png', figure)
     print(f'\n{table}\n{args.out_dir}')
