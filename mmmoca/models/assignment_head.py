@@ -188,8 +188,8 @@ class AssignmentHead(BaseModule):
             AssignmentLosses: The weighted losses, the bags and the MSD.
 
         Raises:
-            TypeError: If :meth:`loss_loc` of a subclass does not return a
-                tuple of three.
+            TypeError: If :meth:`loss_img` of a subclass does not return a
+                tensor, or :meth:`loss_loc` a tuple of three.
         """
         if self.lambda_img == 1:
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)
@@ -204,6 +204,11 @@ class AssignmentHead(BaseModule):
         losses: dict = {}
         if self.lambda_img > 0:
             loss_img = self.loss_img(embeddings, bags, targets)
+            if not isinstance(loss_img, Tensor):
+                raise TypeError(
+                    f'{type(self).__name__}.loss_img must return the loss, a '
+                    f'scalar tensor, and not {type(loss_img).__name__}'
+                )
             losses['loss_img'] = 2 * self.lambda_img * loss_img
         if self.lambda_img < 1:
             losses['loss_loc'] = 2 * (1 - self.lambda_img) * loss_loc

@@ -51,7 +51,11 @@ def check_masks(
     parts = [part for mask in masks for part in mask] if kinds else []
     fits = all(_fits(part, num_samples, num_patches) for part in parts)
     if not parts or not fits or not all(m.visible.shape[1] for m in masks):
-        shown = [f'{part.dtype} {tuple(part.shape)}' for part in parts]
+        shown = [
+            f'{part.dtype} {tuple(part.shape)}'
+            + (f' from {part.min()} to {part.max()}' if part.numel() else '')
+            for part in parts
+        ]
         got = ', '.join(shown) or type(masks).__name__
         raise ValueError(
             f'{name}.draw must return a list of Mask, one a round, whose '

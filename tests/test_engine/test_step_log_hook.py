@@ -96,9 +96,10 @@ def test_another_schedule_of_the_teacher(root):
     runner.train()
     momenta = scalars(runner, 'train/momentum').tolist()
     assert momenta == pytest.approx([step / 7 for step in range(1, 8)])
-    hook.momentum_at = lambda step, total_steps: 1 + step / total_steps
-    with pytest.raises(ValueError, match='momentum_at'):
-        hook.after_train_iter(runner)
+    for wrong in (1.1, None):
+        hook.momentum_at = lambda *_, wrong=wrong: wrong
+        with pytest.raises(ValueError, match='momentum_at'):
+            hook.after_train_iter(runner)
 
 
 @pytest.mark.slow
@@ -125,6 +126,19 @@ def test_a_collapse_is_said_once(root):
     resumed = StepLogHook()
     resumed.before_train(runner)
     assert resumed._highest_information == 1
+
+
+@pytest.mark.slow
+def test_a_codebook_that_is_not_updated_is_said_once(root):
+    runner = build(root, 'nan')
+    codebook = runner.model.codebook
+    codebook.word_sampler.describe = lambda tokens, _: tokens[:, :, 0] / 0
+    with mock.patch.object(runner.logger, 'warning') as warning:
+        runner.train()
+    texts = [call.args[0] for call in warning.call_args_list]
+    (text,) = (text for text in texts if text.startswith('iteration'))
+    assert text.startswith('iteration 1: ') and codebook.pointer == 0
+    assert 'train/codebook_kept' not in runner.message_hub.log_scalars
 
 
 @pytest.mark.slow

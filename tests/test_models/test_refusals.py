@@ -40,10 +40,10 @@ def loss(*views):
     build_moca().loss(views)
 
 
-def loss_alone():
-    """A head that forgets what the codebook needs."""
+def loss_of(**methods):
+    """Compute the loss with a head that has other methods."""
     model = build_moca()
-    model.head.loss_loc = lambda *_: torch.ones(())
+    vars(model.head).update(methods)
     model.loss(random_views())
 
 
@@ -82,7 +82,8 @@ ROTARY = dict(arch=dict(ARCH, num_heads=8), positions='rope')
         (plan, ([0.5], [-0.1]), {}, ''),
         (plan, ([], []), {}, 'mask_ratios'),
         (plan, (0.8, [0.2, 0.3]), {}, 'mask_ratios'),
-        (loss_alone, (), {}, 'bags_of_codes'),
+        (loss_of, (), dict(loss_loc=lambda *_: torch.ones(())), 'loss_loc'),
+        (loss_of, (), dict(loss_img=lambda *_: None), 'loss_img'),
         (plan, ([0.999], [0.5]), {}, 'mask_ratios'),
         (plan, ([0.4, 0.4], [0.2, 0.2]), {}, ''),
         (plan, ([0.5], [0.3]), dict(complementary=True), 'complementary'),

@@ -34,7 +34,8 @@ class CodebookHook(Hook):
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. This is decided on the device,
-    from numbers that are the same on all processes.
+    from numbers that are the same on all processes. The output
+    ``codebook_kept``, of which :class:`StepLogHook` warns, is then 1.
 
     Before training the hook warns if the codebook has more words than the run
     can replace.
@@ -112,13 +113,14 @@ class CodebookHook(Hook):
         # The loss scaler does not check all tokens: it checks the gradients of
         # the loss, which does not use every token.
         accepted = msd.isfinite().all() & words.isfinite().all()
-        skip = skipped(runner)
-        if skip is not None:
-            accepted &= skip == 0
         mean = None
         if codebook.centre is not None:
             mean = _global_mean(update.token_mean for update in updates)
             accepted &= mean.isfinite().all()
+        outputs['codebook_kept'] = ~accepted
+        skip = skipped(runner)
+        if skip is not None:
+            accepted = accepted & (skip == 0)
         codebook.update(words, msd, mean, accepted)
 
 

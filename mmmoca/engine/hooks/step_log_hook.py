@@ -56,7 +56,8 @@ class StepLogHook(Hook):
     - the loss scaler skips 32 steps in a row. With a scaler, the log shows
       ``skipped``, 1 for a skipped step.
 
-    It warns once of each of two kinds of collapse:
+    It warns once if the codebook is not updated because new words or tokens
+    are not finite, and of each of two kinds of collapse:
 
     - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
       demo stay above 0.25. Runs on images without content, or with a
@@ -171,7 +172,13 @@ class StepLogHook(Hook):
                 runner.message_hub.update_scalar(f'train/{name}', value)
 
     def _watch(self, runner: Runner, iteration: int, scalars: dict) -> None:
-        """Warn once of each kind of collapse."""
+        """Warn once of each kind of collapse, and of a kept codebook."""
+        if scalars.pop('codebook_kept', 0) and 'codebook' not in self._warned:
+            self._warned.add('codebook')
+            runner.logger.warning(
+                f'iteration {iteration}: the codebook is not updated, because '
+                'new words or tokens are not finite'
+            )
         self._highest_information = max(
             self._highest_information, scalars.get('image_information', 0.0)
         )

@@ -61,7 +61,7 @@ class TeacherEMAHook(Hook):
             optimizer_steps(runner, runner.iter + 1),
             optimizer_steps(runner, runner.max_iters),
         )
-        if not 0 <= momentum <= 1:
+        if not (isinstance(momentum, Real) and 0 <= momentum <= 1):
             raise ValueError(
                 f'{type(self).__name__}.momentum_at must return a number '
                 f'from 0 to 1, got {momentum}'
