@@ -137,10 +137,15 @@ def check_compiled_ops() -> None:
         MissingOpsError: If mmdet or the compiled operators of mmcv are not
             installed. The message says how to install them.
     """
-    if find_spec('mmdet') is None or find_spec('mmcv._ext') is None:
-        raise MissingOpsError(
-            'detection needs pycocotools, mmdet (`pip install '
-            "onedl-mmdetection`, or mmdet if you use OpenMMLab's own "
-            'packages), and the compiled operators of mmcv (`make ops` for '
-            'the .venv of `make test`, else tools/build_mmcv_ops.py)'
-        )
+    needed = dict(
+        mmdet='`pip install onedl-mmdetection`, or mmdet with the packages of '
+        'OpenMMLab',
+        pycocotools='`pip install pycocotools`',
+    )
+    needed['mmcv._ext'] = (
+        'the compiled operators of mmcv: `make ops` for the .venv of `make '
+        'test`, otherwise tools/build_mmcv_ops.py'
+    )
+    missing = [f'{n} ({how})' for n, how in needed.items() if not find_spec(n)]
+    if missing:
+        raise MissingOpsError(f'detection needs {", ".join(missing)}')

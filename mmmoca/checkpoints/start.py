@@ -43,7 +43,7 @@ def load_start(
     if it has one, otherwise its only encoder. Positions are resized, and the
     patch projection is adapted to the model's number of channels. The
     codebook, the decoder and the prototype generators stay as initialised if
-    their shapes in the file differ.
+    the model has others than the file.
 
     Args:
         model (nn.Module): A :class:`MOCA`.
@@ -73,7 +73,7 @@ def load_start(
     state = next((group for group in groups if group.keys() >= both), {})
     if state:
         student = find_backbone(checkpoint, 'student', file)
-        state = _with_resized_mean(state, teacher.grid, model)
+        state = with_resized_mean(state, teacher.grid, model)
     other = {
         _part(name)
         for name, value in state.items()
@@ -82,9 +82,9 @@ def load_start(
     words = state.get('codebook.words')
     left_out = other.union(_ENCODERS)
     state = {k: v for k, v in state.items() if _part(k) not in left_out}
-    own_size = 'is of another size: the model keeps its own'
+    unfit = 'does not fit the model and is not loaded'
     changes = list(teacher.changes)
-    changes += [f'its {part} {own_size}' for part in sorted(other)]
+    changes += [f'its {part} {unfit}' for part in sorted(other)]
     if 'codebook' in other and words is not None:
         changes.append(f'its codebook has num_words={len(words)}')
     for role, encoder in zip(_ENCODERS, (student, teacher)):
@@ -102,7 +102,7 @@ def load_start(
     return lines, teacher.record
 
 
-def _with_resized_mean(
+def with_resized_mean(
     state: Mapping[str, Tensor],
     grid: tuple[int, int] | None,
     model: nn.Module,
@@ -116,6 +116,9 @@ def _with_resized_mean(
         grid (tuple[int, int], optional): Rows and columns of patches of the
             saved model.
         model (nn.Module): The MOCA model that will load the tensors.
+
+    Returns:
+        Mapping[str, Tensor]: The tensors, in which the mean tokens fit.
     """
     mean = state.get('codebook.token_mean')
     if mean is None or grid is None or len(mean) != math.prod(grid):
@@ -135,8 +138,8 @@ def take_backbone(
 
     Args:
         checkpoint (dict): What MMEngine is about to load. Changed in place.
-        model (nn.Module): A model without a teacher. Its backbone may be
-            mmpretrain's ViT.
+        model (nn.Module): A model without a teacher. If its backbone is
+            mmpretrain's ViT, the weights are fitted to it.
         source (str): As in :func:`find_backbone`.
 
     Returns:
@@ -171,6 +174,6 @@ def take_backbone(
 
 
 def _part(name: str) -> str:
-    """Return the part of the model, or of its head, that has this name."""
+    """Return the part of the model, or of its head, that has a tensor."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

@@ -52,7 +52,7 @@ class _DType:
         self.value = np.dtype(code) if isinstance(code, str) else None
         if self.value is None or self.value.kind not in 'biuf':
             raise UnpicklingError(
-                f"NumPy's type {code!r} is not read: text, dates, objects"
+                f"NumPy's type {code!r} is not read: only numbers are"
             )
 
     def __setstate__(self, state: tuple) -> None:
@@ -120,7 +120,9 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
             parts += [stack.pop() or 1 for _ in before]
             total = 1 + sum(parts) if op.name.startswith('TUPLE') else 1
             if total > MOST_PARTS:
-                raise UnpicklingError('It has a tuple of endless parts.')
+                raise UnpicklingError(
+                    'It has a tuple of too many nested parts.'
+                )
             stack += [
                 None if x is markobject else total for x in op.stack_after
             ]

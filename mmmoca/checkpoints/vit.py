@@ -166,8 +166,8 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     if periods is not None and heads not in (None, *usual):
         raise CheckpointError(
             f'{heads} attention heads do not fit the rotary positions, which '
-            f'are for {usual.pop()}: put the config.json of the encoder '
-            'beside a file of transformers or timm'
+            f'are for {usual.pop()}: if the file is of transformers or timm, '
+            "put the encoder's config.json into the same folder"
         )
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if type(heads) is not int or heads < 1 or dims % heads:  # refuses True

@@ -28,6 +28,7 @@ class CheckedCOCO(COCO):
             then lack annotations, since only predictions may be wanted.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         ValueError: If it is not a JSON file. See also :func:`check_entries`.
     """
 
@@ -36,6 +37,11 @@ class CheckedCOCO(COCO):
         self.path = path
         try:
             self.dataset = json.loads(Path(path).read_bytes())
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f'there is no annotation file {printable(path)}: correct '
+                'ann_file or data_root of the data set'
+            ) from error
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f'cannot read the annotation file {printable(path)}: {error}'

@@ -34,8 +34,8 @@ class ConfigFile(NamedTuple):
             directly or not, and its own path.
         variables (frozenset[str]): Names that it assigns at its top level,
             without ``_base_``.
-        read (frozenset[str]): Names that it reads, its own and those of files
-            that it inherits.
+        read (frozenset[str]): Names that its text reads, whether it or an
+            inherited file defines them.
         assigned (list[tuple[str, ast.expr]]): Dotted keys to which its text
             assigns an expression, even in branches that are not taken, and
             these expressions.
@@ -108,9 +108,9 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
         if index.parts[-2:] == ('.mim', 'model-index.yml'):
             checkout = index.parents[2]
             return (
-                '_base_ = "PACKAGE::..." finds configs of installed packages '
-                f'alone: run `pip install --no-deps -e {checkout}`, or write '
-                f'a path of {checkout}/configs'
+                '_base_ = "PACKAGE::..." finds only configs of installed '
+                f'packages: run `pip install --no-deps -e {checkout}`, or '
+                f'write a path of {checkout}/configs'
             )
     if isinstance(error, SyntaxError):
         return (
@@ -121,12 +121,12 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
         *_, key, _ = text.split("'")
         return (
             f'{file}, or a config that it inherits from: its bases have no '
-            f'{key}. _base_.get({key!r}, []) is an empty list then'
+            f'{key}: write _base_.get({key!r}, []), which is then empty'
         )
     if 'lazy_import' in text:
         return (
             f'{file}: a config with _base_ cannot import modules, nor inherit '
-            'one with read_base(): write a class as a text, such as '
+            'one with read_base(): write a class as a string, such as '
             "type='mmmoca.NAME', and its module into custom_imports"
         )
     if 'already registered' in text:
@@ -136,10 +136,16 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
         )
     if 'cannot inherit from base' in text:
         key = text.partition('=')[0]
+        advice = (
+            f'{file}: {key} is a dict, but not in the config that it inherits '
+            'from: add _delete_=True to the dict, which then replaces the '
+            'inherited value'
+        )
+        if "<class 'list'>" not in text:
+            return advice
         return (
-            f'{file}: {key} is a dict, but a list or a value in the config '
-            'that it inherits from. Take a list from _base_, change it, and '
-            'write all of it; or change an element on the command line: '
+            f'{advice}; or take the list from _base_, change it, and write '
+            'all of it; or change an element on the command line: '
             f'--cfg-options ...{key}.0.NAME=VALUE'
         )
     return None

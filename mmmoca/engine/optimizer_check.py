@@ -93,7 +93,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
 
 
 def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
-    """Return the numbers that differ; refuse settings of other types."""
+    """Return the numbers that differ; refuse other settings that differ."""
     changed = {}
     for key in (group | own).keys() - {'params', 'param_names'}:
         if key in own and isinstance(own[key], bool | None):

@@ -65,7 +65,7 @@ class AttentiveClassifier(nn.Module):
 
 @MODELS.register_module()
 class AttentiveHead(ParallelHead):
-    """Attentive classifiers, one for each learning rate and weight decay.
+    """Attentive classifiers, one for each pair of rate and weight decay.
 
     The optimiser has a parameter group for each classifier, which sets its
     learning rate and weight decay: ``paramwise_cfg.custom_keys`` in the config
@@ -105,7 +105,7 @@ class AttentiveHead(ParallelHead):
             patches (Tensor): Patch features as a map, (B, D, h, w).
 
         Returns:
-            Tensor: Logits, (B, H, C), float32.
+            Tensor: Logits of H classifiers, (B, H, C), float32.
         """
         # All classifiers at once. One by one, each would read all patches
         # twice.

@@ -21,7 +21,7 @@ class CondenserNeck(BaseModule):
 
     Paper, section 3.3 and appendix B. The decoder gets the patch tokens of
     layer l and one image embedding. What later layers know of the image can
-    reach it through that embedding only.
+    reach the decoder through that embedding only.
 
     Args:
         in_channels (int): D, width of the encoder.

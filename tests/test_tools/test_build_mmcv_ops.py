@@ -96,10 +96,10 @@ def test_no_headers(tool, monkeypatch, tmp_path):
     assert not tool.builds
 
 
-@pytest.mark.parametrize('there', ['mmdet', 'mmcv._ext'])
-def test_what_detection_needs(monkeypatch, there):
+@pytest.mark.parametrize('missing', ['mmdet', 'pycocotools', 'mmcv._ext'])
+def test_what_detection_needs(monkeypatch, missing):
     monkeypatch.setattr(
-        'mmmoca.requirements.find_spec', lambda name: name == there or None
+        'mmmoca.requirements.find_spec', lambda name: name != missing or None
     )
-    with pytest.raises(MissingOpsError, match='build_mmcv_ops.py'):
+    with pytest.raises(MissingOpsError, match=f'needs {missing} '):
         check_compiled_ops()

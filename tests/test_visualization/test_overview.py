@@ -3,13 +3,22 @@
 
 import pytest
 import torch
+from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
 
+from mmmoca.checkpoints import run_record
+from mmmoca.engine.config import read_run
 from mmmoca.visualization.gallery import pick_images
 from mmmoca.visualization.overview import draw_overview
 
-from ..helpers.images import DEMO_CONFIG, point_to, write_images
+from ..helpers.images import (
+    CONFIGS,
+    DEMO_CONFIG,
+    point_to,
+    write_images,
+)
 from ..helpers.runs import demo_model
 
 
@@ -39,6 +48,23 @@ def test_overview_of_a_checkpoint(tmp_path):
         path.write_text('none')
     texts = [t.get_text() for t in draw_overview(*given).findobj(Text)]
     assert sum('.jpg' in text for text in texts) == 2
+
+
+@pytest.mark.slow
+def test_images_larger_than_those_of_the_run(tmp_path):
+    """Positions and the centre of the codebook are resized."""
+    write_images(tmp_path, train=4, val=1, classes=1)
+    config = CONFIGS / 'demo' / 'moca_vit-tiny_own-images.py'
+    own = dict(data_root=str(tmp_path))
+    init_default_scope('mmpretrain')
+    model = MODELS.build(read_run(config, own).model)
+    record = dict(mmmoca=run_record({}, model))
+    content = dict(state_dict=model.state_dict(), meta=record)
+    torch.save(content, tmp_path / 'a.pth')
+    cfg = read_run(config, own | dict(img_size=96))
+    figure = draw_overview(cfg, str(tmp_path / 'a.pth'), None, 3)
+    shapes = {image.get_array().shape for image in figure.findobj(AxesImage)}
+    assert (96, 96, 3) in shapes
 
 
 def test_images_of_different_classes():

@@ -36,10 +36,10 @@ class MaskFacts:
     Attributes:
         classes (Sequence[str]): Names of the classes, in order.
         number (int): Number of masks that were read.
-        pixels (Counter[int]): Number of pixels of each class, by its number;
-            under -1, of the pixels that are left out.
+        pixels (Counter[int]): Number of pixels of each class, by its number.
+            The key -1 counts the pixels that are left out.
         masks (Counter[int]): Number of masks in which each class occurs, by
-            its number; under -1, of masks with pixels that are left out.
+            its number. The key -1 counts the masks with left-out pixels.
         kinds (Counter[str]): Number of masks of each format, mode and bits.
         palettes (Counter[bytes]): Number of masks with each palette, cut to
             the colours of the classes.
@@ -92,11 +92,11 @@ class MaskFacts:
             return lines
         if not self.pixels.keys() - {-1}:
             lines.append(
-                'all pixels of the masks are left out (255), and nothing can '
-                'be learnt from them'
+                'all pixels of the masks are left out, so nothing can be '
+                'learnt from them'
             )
         elif empty:
-            lines.append(f'no pixel is of the class {listed(empty)}')
+            lines.append(f'no pixel belongs to: {listed(empty)}')
         return lines
 
 
@@ -183,13 +183,13 @@ def _foreign_labels(
     number, start = len(facts.classes), int(dataset.reduce_zero_label)
     foreign = sorted(facts.foreign)
     path = facts.foreign[foreign[0]]
-    advice = 'or name all of them in classes (metainfo.classes)'
+    advice = 'or give all label ids a name in classes (metainfo.classes)'
     if foreign[0] == number and 0 not in ids and not start:
-        advice = 'or, if they count from 1, reduce_zero_label=True of each set'
+        advice = 'or, if ids begin with 1, set reduce_zero_label=True'
     if path.endswith('_labelIds.png'):  # of Cityscapes
         advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
     return (
-        f'masks have the label ids {listed(foreign)} (such as {path}), but '
+        f'masks have the label ids {listed(foreign)} (see {path}), but '
         f'there are {number} classes: use {start} to {number - 1 + start}, '
         f'and {dataset.ignore_index} for pixels to leave out, {advice}'
     )
