@@ -201,6 +201,8 @@ def own_masks(
     if arch is not None:
         sizes, head = _write_arch(cfg, arch), cfg.model.decode_head
         width = sizes['embed_dims']
+        if 'frozen_stages' in cfg.model.backbone:
+            cfg.model.backbone.frozen_stages = sizes['num_layers']
         _write_channels(head, width)
         if 'embed_dims' in head:  # Segmenter's decoder is as wide as the ViT
             heads = sizes['num_heads']

@@ -45,6 +45,7 @@ ATTENTIVE = 'classification/attentive_vit-b16_own-classes', 'photos'
 LINEAR = 'classification/linear_vit-b16_100e_own-classes', 'photos'
 LOW_SHOT = 'classification/lowshot_vit-b16_own-classes', 'photos'
 MASKS = 'segmentation/segmenter_moca-vit-s16_mask_own-masks-512x512', 'scenes'
+PROBE = 'segmentation/linear_vit-b16_own-masks-512x512', 'scenes'
 IN_CONTEXT = 'segmentation/incontext_vit-b16_own-masks-512x512', 'scenes'
 RETINANET = 'detection/retinanet_moca-vit-b16_fpn_1x_own-coco', 'shapes'
 COMMON = ' batch_size=2 arch=deit-t'
@@ -62,6 +63,7 @@ TEMPLATES = [
     (*LINEAR, 'epochs=1 batch_size=5' + SMALL),
     (*MASKS, 'classes=a,b,c crop_size=64,32 scale=128,64 epochs=1'
      + COMMON + OTHER_MASKS),
+    (*PROBE, 'classes=a,b,c crop_size=32 epochs=1' + COMMON + OTHER_MASKS),
     (*IN_CONTEXT, 'classes=a,b,c img_size=32,64 bank_size=20 arch=deit-t'
      + OTHER_MASKS),
     pytest.param(*RETINANET, COMMON[1:] + BOXES, marks=pytest.mark.ops),
