@@ -126,6 +126,16 @@ def import_extra(module: str, user: str, extra: str = 'data') -> Any:
         ) from error
 
 
+# Each module that detection needs, and how to install it.
+_FOR_DETECTION = {
+    'mmdet': "`pip install onedl-mmdetection`, or with OpenMMLab's own "
+    'packages `pip install mmdet`',
+    'pycocotools': '`pip install pycocotools`',
+    'mmcv._ext': 'the compiled operators of mmcv: `make ops` for the .venv of '
+    '`make test`, otherwise tools/build_mmcv_ops.py',
+}
+
+
 class MissingOpsError(ImportError):
     """mmdet, or the compiled operators of mmcv, are not installed."""
 
@@ -137,15 +147,10 @@ def check_compiled_ops() -> None:
         MissingOpsError: If mmdet or the compiled operators of mmcv are not
             installed. The message says how to install them.
     """
-    needed = dict(
-        mmdet='`pip install onedl-mmdetection`, or mmdet with the packages of '
-        'OpenMMLab',
-        pycocotools='`pip install pycocotools`',
-    )
-    needed['mmcv._ext'] = (
-        'the compiled operators of mmcv: `make ops` for the .venv of `make '
-        'test`, otherwise tools/build_mmcv_ops.py'
-    )
-    missing = [f'{n} ({how})' for n, how in needed.items() if not find_spec(n)]
+    missing = [
+        f'{module} ({remedy})'
+        for module, remedy in _FOR_DETECTION.items()
+        if not find_spec(module)
+    ]
     if missing:
         raise MissingOpsError(f'detection needs {", ".join(missing)}')

@@ -52,10 +52,7 @@ def patch_maps(
         OSError: If an image cannot be read.
         ValueError: If the features do not fit in memory.
     """
-    patch = encoder.backbone.patch_embed.projection.kernel_size
-    sides = zip(encoder.preprocessing.img_size, patch)
-    grid = [side // step for side, step in sides]
-    shape = len(images), encoder.backbone.embed_dims, *grid
+    shape = len(images), *encoder.feature_shape('patches')
     check_memory(
         'images, of which all patches are kept,',
         len(images),

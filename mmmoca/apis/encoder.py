@@ -184,7 +184,7 @@ class Encoder(BaseModel):
         # Allocated once: joining parts would need twice the memory.
         kept = {
             kind: torch.full(
-                (len(found), *self._shape(kind)),
+                (len(found), *self.feature_shape(kind)),
                 torch.nan,
                 dtype=torch.float32,
             )
@@ -212,8 +212,15 @@ class Encoder(BaseModel):
         paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
 
-    def _shape(self, kind: str) -> tuple[int, ...]:
-        """Return the shape of an image's feature."""
+    def feature_shape(self, kind: str) -> tuple[int, ...]:
+        """Return the shape of a feature of one image: (D,), or (D, h, w).
+
+        Args:
+            kind (str): See ``features`` of :meth:`embed`.
+
+        Returns:
+            tuple[int, ...]: The shape, for images of the encoder's input size.
+        """
         sides = self.preprocessing.img_size
         patch = self.backbone.patch_embed.projection.kernel_size
         grid = tuple(side // step for side, step in zip(sides, patch))

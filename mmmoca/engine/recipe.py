@@ -144,15 +144,13 @@ def complete_recipe(
     if 'auto' not in given.values():
         return {}
     run = run_size(cfg, images)
-    if given[WORDS] != 'auto':
-        numbers = recipe_numbers(run, given[WORDS])
-    else:
-        numbers = recipe_numbers(run)
-        loaded = _loaded_words(cfg)
-        # A run cannot be resumed with another K. A start with another K would
-        # begin a new codebook, which is better than one of too few words.
-        if loaded and (cfg.get('resume') or loaded > numbers[WORDS]):
-            numbers = recipe_numbers(run, loaded)
+    words = None if given[WORDS] == 'auto' else given[WORDS]
+    numbers = recipe_numbers(run, words)
+    loaded = _loaded_words(cfg) if words is None else None
+    # A run cannot be resumed with another K. A start with another K begins a
+    # new codebook, which is better than one of too few words.
+    if loaded and (cfg.get('resume') or loaded > numbers[WORDS]):
+        numbers = recipe_numbers(run, loaded)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}
     cfg.merge_from_dict(written)
     if LR in written and cfg.get('auto_scale_lr'):
