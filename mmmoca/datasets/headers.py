@@ -146,8 +146,9 @@ def read_header(source: Source) -> Header:
     except UnidentifiedImageError:
         raise
     except Exception as error:  # each format has errors of its own
-        memory = isinstance(source, Image.Image)
-        what = 'PIL has closed it, or cannot load it' if memory else 'no image'
+        what = 'no image, or one that is cut short'
+        if isinstance(source, Image.Image):
+            what = 'PIL has closed it, or cannot load it'
         raise UnidentifiedImageError(f'{what}: {error!r}') from error
 
 

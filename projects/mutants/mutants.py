@@ -41,7 +41,7 @@ MUTANTS = [
     # engine
     ("    all_reduce(mean, op='mean')\n", ''),
     ('runner.seed, optimizer_steps(runner, runner.iter + 1)', 'runner.seed'),
-    ('            accepted &= skip == 0\n', '            pass\n'),
+    ('            accepted = accepted & (skip == 0)\n', '            pass\n'),
     ('math.cos(math.pi * step / total', '-math.cos(math.pi * step / total'),
     ('        if source.requires_grad\n', ''),
     ('self.period * self.end - warmup', 'self.end - warmup'),

@@ -82,10 +82,10 @@ canvas.alpha_composite(upright.convert('RGBA'))
 photo = canvas.convert('RGB')"""
 _RESIZE_WHOLE = 'photo = photo.resize(({width}, {height}), {filter})'
 _RESIZE_AND_CROP = """\
-scale = {edge} / min(photo.size)
-size = [round(scale * side) for side in photo.size]
+size = [{edge} * side // min(photo.size) for side in photo.size]
 photo = photo.resize(size, {filter})
-left, top = (photo.width - {width}) // 2, (photo.height - {height}) // 2
+left = round((photo.width - {width}) / 2)
+top = round((photo.height - {height}) / 2)
 photo = photo.crop((left, top, left + {width}, top + {height}))"""
 _CARD = """\
 # {title}
