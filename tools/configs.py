@@ -37,7 +37,7 @@ def show(args: argparse.Namespace) -> None:
 
 def list_configs() -> None:
     """Print the name and the description of each config."""
-    from mmmoca.shipped import first_comment, shipped_configs
+    from mmmoca.shipped import first_comment, shipped, shipped_configs
 
     # A config outside the folders only stands for the one of its name.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
@@ -45,7 +45,10 @@ def list_configs() -> None:
     for name, file in files.items():
         line = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
         print(f'{name:{width}}  {line}')
-    print("\nIn a config of your own: _base_ = 'mmmoca::FOLDER/NAME.py'")
+    folder = shipped('configs')
+    # MMEngine finds `mmmoca::` only in the folder .mim of an installation.
+    prefix = 'mmmoca::' if folder.parent.name == '.mim' else f'{folder}/'
+    print(f"\nIn a config of your own: _base_ = '{prefix}FOLDER/NAME.py'")
 
 
 def print_config(args: argparse.Namespace) -> None:

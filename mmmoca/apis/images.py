@@ -84,8 +84,7 @@ class Images(Dataset):
             else:
                 img, header = self.loader.load(self.sources[index], name)
                 results = dict(img=img, img_shape=img.shape[:2])
-                background = getattr(self.loader, 'background', None)
-                results['oddities'] = header.oddities(background)
+                results['oddities'] = header.oddities
             # The loaders report what is odd. A rotation by EXIF is not.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)

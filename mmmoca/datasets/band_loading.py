@@ -99,14 +99,7 @@ class LoadBands(LoadImage):
         return img, _of_bands(header, img)
 
     def header(self, content: bytes, name: str) -> Header:
-        """Read the header of a file, without the values of its bands.
-
-        Args:
-            content (bytes): Content of the file.
-            name (str): What to call it in errors.
-
-        Returns:
-            Header: The header that :meth:`load` returns.
+        """Read the header of a file, see :class:`LoadImage`.
 
         Raises:
             OSError: If the file is not an image.

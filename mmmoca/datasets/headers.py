@@ -100,15 +100,11 @@ class Header(NamedTuple):
         """bool: Whether EXIF turns the image without changing H and W."""
         return self.orientation > 1 and self.shown == self.size
 
-    def oddities(self, background: object = None) -> tuple[str, ...]:
-        """Return what stands out, as phrases that a report counts.
-
-        Args:
-            background (object): Background colour of the loader, or None. With
-                a colour, transparency does not stand out.
-        """
+    @property
+    def oddities(self) -> tuple[str, ...]:
+        """tuple[str, ...]: Phrases for what stands out, such as TURNED."""
         found = {
-            'with transparency': self.transparent and background is None,
+            'with transparency': self.transparent,
             TURNED: self.orientation > 1,
             'with EXIF that cannot be read': self.odd_exif,
             'of several pages or frames': self.frames > 1,

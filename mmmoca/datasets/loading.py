@@ -189,7 +189,8 @@ class LoadImage(LoadImageFromFile):
 
         Returns:
             tuple[np.ndarray, Header]: The image, like ``img`` of
-            :class:`LoadImage`, and its header.
+            :class:`LoadImage`, and its header. With a ``background``,
+            ``transparent`` is False.
 
         Raises:
             OSError: If it cannot be decoded, or has another bit depth.
@@ -212,7 +213,27 @@ class LoadImage(LoadImageFromFile):
         if img is None:
             cut = 'the file is cut short'
             raise _unreadable(name, problem if header.whole else cut)
-        return self.check(img, header, name), header
+        return self.check(img, header, name), self._as_loaded(header)
+
+    def header(self, content: bytes, name: str) -> Header:
+        """Read the header of a file, without decoding it.
+
+        Args:
+            content (bytes): Content of the file.
+            name (str): What to call it in errors.
+
+        Returns:
+            Header: The header that :meth:`load` returns.
+
+        Raises:
+            OSError: If the file is not an image.
+        """
+        return self._as_loaded(read_header(content))
+
+    def _as_loaded(self, header: Header) -> Header:
+        if self.background is None:
+            return header
+        return header._replace(transparent=False)
 
     def check_header(self, source: Source, header: Header, name: str) -> None:
         """Raise if an image's header shows that the loader cannot use it.
@@ -291,7 +312,7 @@ class LoadImage(LoadImageFromFile):
             raise ValueError(problem)
         results['img'] = img
         results['img_shape'] = results['ori_shape'] = shape
-        results['oddities'] = header.oddities(self.background)
+        results['oddities'] = header.oddities
         return results
 
     def _skip(self, path: str, error: OSError) -> None:

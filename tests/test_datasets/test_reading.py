@@ -190,7 +190,7 @@ def test_pixels_by_each_door(tmp_path, name, backend):
     images = Images(sources, [load])
     for index in range(3):
         assert_is(name, images[index].numpy().transpose(1, 2, 0))
-    assert list(read_header(content).oddities()) == oddities
+    assert list(read_header(content).oddities) == oddities
     grey = LoadImage(color_type='grayscale', imdecode_backend=backend)
     assert_is(name, grey.read(sources[0]), grey=True)
     floats = LoadImage(to_float32=True, imdecode_backend=backend)

@@ -20,7 +20,7 @@ from ..class_names import check_same_classes
 from ..file_extensions import counted, left_out_sentence
 from ..headers import TURNED, Header, read_header
 from ..image_set import loader_of, strict_loader
-from ..loading import TURNING, size_problem
+from ..loading import TURNING, LoadImage, size_problem
 from ..seeding import members
 from .report import Section
 
@@ -141,10 +141,8 @@ class ImageFacts:
             found.append('equal to another')
         if self.seen.setdefault(digest, label) != label:
             found.append('equal to one of another class')
-        is_bands = isinstance(load, LoadBands)
-        header = (
-            load.header(content, path) if is_bands else read_header(content)
-        )
+        ours = isinstance(load, LoadImage)  # LoadBands, too
+        header = load.header(content, path) if ours else read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
         turns = load.color_type in TURNING
@@ -154,8 +152,7 @@ class ImageFacts:
             self.wrong.append(problem)
         if turns and header.hides_turn and 'instances' in info:
             found.append(_UNCLEAR)
-        background = getattr(load, 'background', None)
-        return header, (*header.oddities(background), *found)
+        return header, (*header.oddities, *found)
 
     def add_pixels(
         self, info: dict, load: LoadImageFromFile, header: Header

@@ -97,7 +97,8 @@ class PreemptionHook(Hook):
                 hook.save_interrupted(runner)
                 runner.logger.warning(
                     f'the run stops after iteration {runner.iter} and has '
-                    'written interrupted.pth: --resume goes on from there'
+                    'written interrupted.pth: --resume (in Python, '
+                    'resume=True) goes on from there'
                 )
         if self._group is not None:
             # A launcher kills all processes as soon as one has ended, so each
