@@ -22,7 +22,8 @@ LAST_LINE = 'MMMOCA_LAST_LINE'
 # Matches the traceback at the start of an error's text that PyTorch passes on
 # from a loader's worker, up to the worker's own message.
 _WORKERS = re.compile(r'^Caught .*^[\w.]+(?:Error|Exception): ', re.M | re.S)
-_FORMAT = warnings.formatwarning
+_SHOW = warnings.showwarning
+_SHOWN: set[str] = set()
 
 
 def config_file(name: str) -> Path:
@@ -230,7 +231,7 @@ def run_program(
     """
     if '--debug' not in parser._option_string_actions:
         add_debug(parser)
-    warnings.formatwarning = _formatted
+    warnings.showwarning = _show
     try:
         work(parser.parse_args(argv))
     except (Exception, KeyboardInterrupt) as error:
@@ -250,15 +251,18 @@ def run_program(
         raise
 
 
-def _formatted(
+def _show(
     message: Warning, category: type[Warning], *place, **options
-) -> str:
-    """Format a warning; one about the user's data names no line of code."""
+) -> None:
+    """Print a warning; one about the user's data names no line of code."""
     from mmmoca.messages import DataWarning
 
-    if issubclass(category, DataWarning):
-        return f'warning: {message}\n'
-    return _FORMAT(message, category, *place, **options)
+    if not issubclass(category, DataWarning):
+        _SHOW(message, category, *place, **options)
+    # Python forgets what it has shown whenever a library changes a filter.
+    elif str(message) not in _SHOWN:
+        _SHOWN.add(str(message))
+        print(f'warning: {message}', file=sys.stderr)
 
 
 def _where(error: BaseException) -> str:

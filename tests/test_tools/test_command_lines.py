@@ -5,11 +5,13 @@ import argparse
 import contextlib
 import re
 import sys
+import warnings
 
 import pytest
 
 import mmmoca
 import mmmoca.__main__ as command
+from mmmoca.messages import warn
 from mmmoca.shipped import find_config, shipped
 
 from ..helpers.command_lines import check_help, ends_alone
@@ -86,3 +88,18 @@ def test_an_error_of_a_worker_is_one_line(capsys):
     assert (
         capsys.readouterr().err == 'p: error: a.png is damaged: replace it\n'
     )
+
+
+def test_a_warning_of_data_is_printed_once(capsys):
+    """Python forgets what it has shown when a library changes a filter."""
+
+    def work(_):
+        for text in ('2 images are odd', '1 is odd', '2 images are odd'):
+            warn(text)
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+
+    arguments = load_tool('_arguments')
+    arguments.run_program(argparse.ArgumentParser('p'), work, [])
+    printed = capsys.readouterr().err.splitlines()
+    assert printed == ['warning: 2 images are odd', 'warning: 1 is odd']

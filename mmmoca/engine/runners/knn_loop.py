@@ -129,8 +129,8 @@ class KNNValLoop(FeatureLoop):
         if any(pipelines != found[0] for pipelines in found):
             self.runner.logger.warning(
                 f'{self.stage}_dataloader and {self.stage}_cfg.'
-                'bank_dataloader have different pipelines: k-NN compares '
-                'images that are prepared alike'
+                'bank_dataloader have different pipelines, but k-NN needs '
+                'images that are prepared in the same way'
             )
 
     def measure(self, encode: Callable | None = None) -> dict:

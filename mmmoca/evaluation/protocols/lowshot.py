@@ -7,7 +7,6 @@ final norm.
 """
 
 import logging
-import time
 import warnings
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ import torch.nn.functional as F
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.logging import print_log
 from torch import Tensor
+
+from mmmoca.progress import progress_bar
 
 from ..features import FeatureShard
 from ..gather import gather_samples
@@ -127,20 +128,15 @@ def low_shot_predictions(
     predictions = torch.zeros(count, len(fits), dtype=torch.int64)
     converged = torch.zeros(len(fits), dtype=torch.int64)
     known, truth = train.feats.numpy(), train.labels.numpy()
-    for index in range(rank, len(fits), ranks):
-        name, rows = fits[index]
-        start = time.time()
-        classifier, converged[index] = fit_low_shot(
-            known[rows], truth[rows], **fit
-        )
-        predicted = classifier.predict(test.feats.numpy())
-        predictions[:, index] = torch.from_numpy(predicted)
-        print_log(
-            f'low-shot {name}: {len(rows)} images of '
-            f'{len(classifier.classes_)} classes, '
-            f'{classifier.n_iter_[0]} iterations, {time.time() - start:.1f} s',
-            logger='current',
-        )
+    with progress_bar('regressions', len(fits), show=rank == 0) as update:
+        for index in range(rank, len(fits), ranks):
+            _, rows = fits[index]
+            classifier, converged[index] = fit_low_shot(
+                known[rows], truth[rows], **fit
+            )
+            predicted = classifier.predict(test.feats.numpy())
+            predictions[:, index] = torch.from_numpy(predicted)
+            update(min(index + ranks, len(fits)))
     all_reduce(predictions)
     all_reduce(converged)
     failed = [name for (name, _), good in zip(fits, converged) if not good]
