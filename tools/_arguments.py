@@ -120,7 +120,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4 or key="[a,b]" for a list: quoted, '
-        'without blanks. Where the config has a text, VALUE stays one'
+        'without blanks. If the config has a string there, VALUE is one, too'
     )
     parser.add_argument(
         '--cfg-options',
@@ -160,7 +160,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
-    channels = 'a number for each channel, if none is recorded (ImageNet)'
+    channels = 'a number for each channel (as recorded, else ImageNet)'
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)
 
@@ -273,7 +273,7 @@ def _where(error: BaseException) -> str:
 
 
 def _end(parser: argparse.ArgumentParser, status: int, message: str) -> None:
-    """End a program with a last line; under :mod:`_launch`, that prints it."""
+    """End a program with a last line, which :mod:`_launch` may print."""
     line = f'{parser.prog}: {message}\n'
     if file := os.environ.get(LAST_LINE):
         # Only the first process that fails writes its line, which names the

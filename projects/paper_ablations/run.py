@@ -1,10 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 r"""Train rows of the paper's tables at the demo's size, in minutes.
 
-A row's model is made as small as the demo's; images, schedule and k-NN are
-also those of the demo. Rows that are the same network at this size (they
-differ in epochs, l or the depth of a decoder) are trained once. A run that has
-ended is not repeated, and a run that was stopped goes on.
+A row's model is made as small as the demo's; images and k-NN are also those of
+the demo. The rest of the recipe is the paper's, or that of
+projects/moca_vit-tiny_trials.py, and not the demo's. Rows that are the same
+network at this size (they differ in epochs, l or the depth of a decoder) are
+trained once. A run that has ended is not repeated, and a run that was stopped
+goes on. Warnings of the runs are listed below the table.
 
 Example:
     python -m projects.paper_ablations.run work_dirs/ablations \
@@ -18,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
@@ -134,7 +137,7 @@ def train(
     Returns:
         float: k-NN accuracy of the teacher, in per cent.
     """
-    work = out / f'{name}_steps_{steps}_seed_{seed}'
+    work = folder(name, seed, out, steps)
     work.mkdir(parents=True, exist_ok=True)
     options = {
         'randomness.seed': seed,
@@ -151,11 +154,23 @@ def train(
     return accuracy(work)
 
 
+def folder(name: str, seed: int, out: Path, steps: int) -> Path:
+    """Return the folder of a run, whose output is in its ``log.txt``."""
+    return out / f'{name}_steps_{steps}_seed_{seed}'
+
+
 def accuracy(work: Path) -> float:
     """Return the last k-NN accuracy of a run, in per cent."""
     log = max(work.glob('*/vis_data/scalars.json'))
     lines = map(json.loads, log.read_text().splitlines())
     return [line[ACCURACY] for line in lines if ACCURACY in line][-1]
+
+
+def warnings_of(log: Path) -> list[str]:
+    """Return the warnings in the output of a run, each of them once."""
+    lines = log.read_text().splitlines() if log.is_file() else []
+    found = (line.partition(' - WARNING - ')[2] for line in lines)
+    return [*dict.fromkeys(filter(None, found))]
 
 
 def positive(text: str) -> int:
@@ -239,6 +254,15 @@ def main() -> None:
         table.append((f'`{name}`', what, measured, paper))
     head = 'row', 'what', f'k-NN, seeds: {args.seeds}', "the paper's"
     print(render_table(head, table))
+    found = Counter(
+        warning
+        for seed, name in runs
+        for warning in warnings_of(
+            folder(name, seed, out, args.steps) / 'log.txt'
+        )
+    )
+    for warning, number in found.items():
+        print(f'- {number} of {len(runs)} runs warned: {warning}')
 
 
 if __name__ == '__main__':

@@ -140,7 +140,10 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         command += ['--jobs', '1', '--rows', *rows]
         monkeypatch.setattr(sys, 'argv', [*map(str, command)])
         run.main()
-        return capsys.readouterr().out.strip().splitlines()
+        *lines, blank, warning = capsys.readouterr().out.splitlines()
+        runs = len(rows) if run.tool is None else 1
+        assert warning.startswith(f'- {runs} of {runs} runs') and not blank
+        return lines
 
     def work(name):
         return tmp_path / f'{name}_steps_8_seed_0'
