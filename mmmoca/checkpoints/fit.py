@@ -7,7 +7,7 @@ wrong file or prefix, a model would stay untrained without an error.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mmpretrain.models.backbones import VisionTransformer
@@ -32,6 +32,7 @@ TEACHER_CLS = 'teacher.cls_token'  # only models for pretraining have it
 # Norms after the last layer: the encoder's (ln1), and the one (ln2) that a
 # classifier has in its place.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
+_LAYER = re.compile(r'(?:^|.*\.)layers\.\d+\.')
 # mmpretrain's backbones resize these tensors while loading them.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 
@@ -95,10 +96,11 @@ def check_fit(
         not.
 
     Raises:
-        CheckpointError: If no name matches; if weights are not floating-point
-            numbers; if shapes differ, except those that are resized while
-            loading; if mmpretrain would resize positions wrongly; or if a ViT
-            of the module would not compute what the saved ViT did.
+        CheckpointError: If no name matches, or only some in a layer; if
+            weights are not floating-point numbers; if shapes differ, except
+            those that are resized while loading; if mmpretrain would resize
+            positions wrongly; or if a ViT of the module would not compute what
+            the saved ViT did.
     """
     own, record = module.state_dict(), record_of(meta)
     shared = saved.keys() & own.keys()
@@ -146,7 +148,23 @@ def check_fit(
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
+    # Such as a ViT of mmseg and one of mmpretrain.
+    lost, new = (
+        _layers(saved.keys() - own.keys()),
+        _layers(own.keys() - saved.keys()),
+    )
+    if lost & new & _layers(shared):
+        raise CheckpointError(
+            f'{report}: the layers are of another class, and would be loaded '
+            "in part. For a ViT, write type='mmpretrain.VisionTransformer' "
+            'and its arguments'
+        )
     return report
+
+
+def _layers(names: Iterable[str]) -> set[str]:
+    """Return the layers that contain some of these parameters."""
+    return {found[0] for name in names if (found := _LAYER.match(name))}
 
 
 def _misshapen(

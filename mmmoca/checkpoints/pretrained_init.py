@@ -23,10 +23,11 @@ from .schemes import ReadAddress, guarded
 def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
-    The checkpoints that were read stay in memory until MMEngine loads them.
-    ``init_cfg`` of a module is also rewritten if its one Pretrained init is in
-    a list or has the class ``PretrainedInit`` as type. Many classes of models
-    would not recognise these forms, and would overwrite the loaded weights.
+    The weights that were read stay in memory until MMEngine loads them.
+    ``init_cfg`` of a module is rewritten, because many classes of models read
+    it themselves: they would ignore a prefix; and if the one Pretrained init
+    is in a list or has the class ``PretrainedInit`` as type, they would
+    overwrite the loaded weights.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
@@ -52,8 +53,9 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
                 f'Pretrained init of {name or type(module).__name__} ({path})'
             )
             checkpoint = load(guarded(path))
-            report = _check_init(role, module, checkpoint, init)
-            loaded = without_final_norm(checkpoint, module, _start(init))
+            prefix = init.pop('prefix', None)
+            report, part = _check_init(role, module, checkpoint, prefix)
+            loaded = without_final_norm(dict(state_dict=part), module, '')
             init['checkpoint'] = ReadAddress(guarded(path), loaded)
             reports.append((report, record_of(checkpoint.get('meta'))))
         if len(pretrained) == 1:
@@ -79,21 +81,16 @@ def _is_pretrained(kind: str | type) -> bool:
     return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
 
 
-def _start(init: dict) -> str:
-    """Return the prefix of the names that an init loads, with its dot."""
-    prefix = init.get('prefix')
-    return f'{prefix.rstrip(".")}.' if prefix else ''
-
-
 def _check_init(
-    role: str, module: nn.Module, checkpoint: dict, init: dict
-) -> str:
+    role: str, module: nn.Module, checkpoint: dict, prefix: str | None
+) -> tuple[str, dict[str, Tensor]]:
+    """Return the report of an init, and the weights after its prefix."""
     state = {
         name: value
         for name, value in loaded_names(checkpoint).items()
         if isinstance(value, Tensor)
     }
-    start = _start(init)
+    start = f'{prefix.rstrip(".")}.' if prefix else ''
     part = after_prefix(state, start)
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
@@ -109,4 +106,4 @@ def _check_init(
             ". This is a pretraining run's student; prefix='teacher.' is the "
             'teacher, which the paper evaluates'
         )
-    return report
+    return report, part

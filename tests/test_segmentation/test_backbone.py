@@ -8,9 +8,13 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import save_checkpoint
 
 import mmmoca.engine  # noqa: F401  what the hooks of a config import
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
 
+from ..helpers.checkpoint_files import randomise, with_prefix
 from ..helpers.cityscapes import ARCH, CONFIGS, MASK, small_config
 from ..helpers.images import DEMO_CONFIG
+from ..helpers.runs import assert_same
 from ..helpers.tools import install_configs
 
 
@@ -47,6 +51,39 @@ def test_outputs_equal_those_of_the_teacher(tmp_path):
     torch.testing.assert_close(
         found.flatten(2).transpose(1, 2), expected, rtol=1e-5, atol=1e-5
     )
+
+
+def test_vit_of_mmseg(tmp_path):
+    """Only the names of its attention differ from those of mmpretrain's ViT.
+
+    It reads ``init_cfg`` itself, and ignores the prefix.
+    """
+    sizes = dict(embed_dims=64, num_layers=2, num_heads=2)
+    mmpretrain = MODELS.build(
+        dict(
+            type='mmpretrain.VisionTransformer',
+            arch=dict(sizes, feedforward_channels=256),
+            img_size=32,
+        )
+    )
+    file = f'{tmp_path}/a.pth'
+    init = dict(type='Pretrained', checkpoint=file, prefix='backbone.')
+    vit = dict(type='mmseg.VisionTransformer', img_size=32, init_cfg=init)
+    mmseg = MODELS.build(vit | sizes)
+
+    def save(model):
+        state = with_prefix('backbone.', model.state_dict())
+        save_checkpoint(dict(state_dict=state), file)
+
+    save(mmpretrain)
+    with pytest.raises(CheckpointError, match='mmpretrain.VisionTransformer'):
+        check_pretrained_inits(mmseg)
+    mmseg = MODELS.build(vit | sizes)
+    expected = randomise(MODELS.build(vit | sizes), 1)
+    save(expected)
+    check_pretrained_inits(mmseg)
+    mmseg.init_weights()
+    assert_same(mmseg.state_dict(), expected.state_dict())
 
 
 @pytest.mark.slow
