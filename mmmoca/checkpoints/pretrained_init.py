@@ -11,6 +11,7 @@ from mmmoca.messages import listed
 
 from .errors import CheckpointError
 from .fit import (
+    TEACHER_CLS,
     after_prefix,
     check_fit,
     loaded_names,
@@ -18,9 +19,10 @@ from .fit import (
 )
 from .record import record_of
 from .schemes import ReadAddress, guarded
+from .start import take_backbone
 
 
-def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
+def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
     The weights that were read stay in memory until MMEngine loads them.
@@ -34,8 +36,8 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
             are already initialised are skipped.
 
     Returns:
-        list[tuple[str, dict]]: For each Pretrained init: a report of how many
-        names match, and the record of the file.
+        list[tuple[str, str, dict]]: For each Pretrained init: a report of how
+        many names match, a warning or '', and the record of the file.
 
     Raises:
         CheckpointError: If no name matches, or as in :func:`check_fit`.
@@ -53,11 +55,15 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, dict]]:
                 f'Pretrained init of {name or type(module).__name__} ({path})'
             )
             checkpoint = load(guarded(path))
-            prefix = init.pop('prefix', None)
-            report, part = _check_init(role, module, checkpoint, prefix)
+            prefix, changes = init.pop('prefix', None), []
+            if not name and not prefix:  # `pretrained` of a whole model
+                checkpoint = dict(checkpoint)
+                changes = take_backbone(checkpoint, module, path)
+            report, note, part = _check_init(role, module, checkpoint, prefix)
             loaded = without_final_norm(dict(state_dict=part), module, '')
             init['checkpoint'] = ReadAddress(guarded(path), loaded)
-            reports.append((report, record_of(checkpoint.get('meta'))))
+            record = record_of(checkpoint.get('meta'))
+            reports.append(('; '.join([report, *changes]), note, record))
         if len(pretrained) == 1:
             # Many classes keep loaded weights only if init_cfg is this dict.
             initialize(module, [i for i in inits if i not in pretrained])
@@ -83,8 +89,8 @@ def _is_pretrained(kind: str | type) -> bool:
 
 def _check_init(
     role: str, module: nn.Module, checkpoint: dict, prefix: str | None
-) -> tuple[str, dict[str, Tensor]]:
-    """Return the report of an init, and the weights after its prefix."""
+) -> tuple[str, str, dict[str, Tensor]]:
+    """Return the report of an init, a warning or '', and its weights."""
     state = {
         name: value
         for name, value in loaded_names(checkpoint).items()
@@ -101,9 +107,10 @@ def _check_init(
             "checkpoint='mmmoca-teacher://FILE' and prefix='backbone.'"
         )
     report = check_fit(module, part, checkpoint.get('meta'), role)
-    if start == 'backbone.' and 'teacher.cls_token' in state:
-        report += (
-            ". This is a pretraining run's student; prefix='teacher.' is the "
+    note = ''
+    if start == 'backbone.' and TEACHER_CLS in state:
+        note = (
+            "this is a pretraining run's student; prefix='teacher.' is the "
             'teacher, which the paper evaluates'
         )
-    return report, part
+    return report, note, part

@@ -60,13 +60,26 @@ def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
     if layout != 'mmmoca':
         expected = {TIMM.to_mmpretrain(k): v for k, v in expected.items()}
     model = build(content, prefix)
-    ((report, _),) = check_pretrained_inits(model)
+    ((report, note, _),) = check_pretrained_inits(model)
     assert f'{len(expected)} of {len(expected)}' in report
-    assert ('teacher.' in report) == is_student  # which the file has, too
+    assert ('teacher.' in note) == is_student  # which the file has, too
     (tmp_path / 'a.pth').unlink()  # the file was read once
     model.init_weights()
     assert check_pretrained_inits(model) == []
     assert_same(model.backbone.state_dict(), expected)
+
+
+def test_pretrained_of_a_whole_model_is_the_teacher(tmp_path):
+    """As with ``load_from``; by their names, the student would match."""
+    content, teacher, _ = checkpoint('mmmoca')
+    torch.save(content, tmp_path / 'a.pth')
+    model = classifier()
+    whole = dict(type='Pretrained', checkpoint=str(tmp_path / 'a.pth'))
+    model.init_cfg = whole
+    ((report, _, _),) = check_pretrained_inits(model)
+    assert 'its teacher' in report
+    model.init_weights()
+    assert_same(model.backbone.state_dict(), teacher.state_dict())
 
 
 @pytest.mark.parametrize('kind', ['VisionTransformer', 'DeiT', 'MOCAViT'])
@@ -95,5 +108,5 @@ def test_no_initialisation_overwrites_them(tmp_path, kind, types):
 def test_what_is_loaded_in_part_is_said(build):
     state = mm_vit().state_dict()
     state['ln3.bias'] = state.pop('ln1.bias')
-    ((report, _),) = check_pretrained_inits(build(state))
+    ((report, _, _),) = check_pretrained_inits(build(state))
     assert 'ln1.bias' in report and 'ln3.bias' in report

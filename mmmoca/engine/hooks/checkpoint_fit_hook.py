@@ -103,17 +103,21 @@ class CheckpointFitHook(Hook):
             set_load_address(runner, guarded(address))
         # Without training, MMEngine does not apply the inits.
         inits = check_pretrained_inits(model) if training else []
-        for report, record in inits:
+        for report, note, record in inits:
             runner.logger.info(report)
             self.filled.append(report)
-            self._compare_record(runner, record, report.split(': ')[0])
+            self._compare_record(runner, record, report.split(': ')[0], note)
 
     def _compare_record(
-        self, runner: Runner, record: dict, source: str
+        self, runner: Runner, record: dict, source: str, *notes: str
     ) -> None:
+        """Warn of notes, and of what differs from the record of a file."""
         config = runner.cfg.to_dict()
         own = run_record(config, unwrap_model(runner.model))
-        notes = other_normalisation(record, own), other_feature(record, config)
+        notes += (
+            other_normalisation(record, own),
+            other_feature(record, config),
+        )
         for note in filter(None, notes):
             runner.logger.warning(f'{source}: {note}')
             self.filled.append(note)
