@@ -286,7 +286,8 @@ def image_facts(
         path = printable(info['img_path'])
         try:
             header, oddities = facts.add_file(info, load)
-            if number < pixels:
+            # The decoder may be able to read a file that is cut short.
+            if number < pixels or not header.whole:
                 facts.add_pixels(info, load, header)
             facts.odd.update(oddities)
             for phrase in oddities:
