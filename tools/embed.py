@@ -72,7 +72,9 @@ def embed(args: argparse.Namespace) -> None:
     import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file
+    from mmmoca.engine.processes import check_launcher
 
+    check_launcher(args.launcher)
     device = args.device
     if args.launcher == 'pytorch':
         device = join_processes(device)

@@ -29,10 +29,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
     start = os.fspath(cfg.get('load_from') or '')
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
-        key = 'init' if start.startswith('mmmoca-start://') else 'load_from'
-        raise FileNotFoundError(
-            f'{key}: there is no checkpoint {_place(path)}'
-        )
+        raise FileNotFoundError(f'there is no checkpoint {_place(path)}')
     missing: dict[str, list[str]] = {}
     for stage in stages:
         # In a loop with a bank, data_root is the folder of all its data sets.

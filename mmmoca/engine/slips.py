@@ -10,6 +10,7 @@ from itertools import chain
 from numbers import Real
 
 from mmengine.config import Config
+from mmengine.optim import scheduler
 from mmengine.utils import to_2tuple
 
 from mmmoca.config_parts import member_configs, short_name, smallest_crop
@@ -22,13 +23,16 @@ from .options import entries, keys_named, place
 from .recipe import MOMENTUM, global_batch_size
 from .settings import settings_of
 
+PROTOTYPE_LR = 'optim_wrapper.paramwise_cfg.prototype_lr'
+
 
 def likely_slips(cfg: Config) -> list[str]:
     """List what is probably a slip in the config of a training run.
 
-    These are a learning rate for another batch, a momentum as MMEngine defines
-    it instead of the paper's, images that are made smaller than the views
-    need, and variables that nothing reads.
+    These are a learning rate for another batch, schedules that change a rate
+    which the paper keeps constant, a momentum as MMEngine defines it instead
+    of the paper's, images that are made smaller than the views need, and
+    variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -38,6 +42,7 @@ def likely_slips(cfg: Config) -> list[str]:
     """
     slips = (
         _rate_slip(cfg),
+        _schedule_slip(cfg),
         _momentum_slip(cfg),
         _size_slip(cfg),
         unread_variables(cfg),
@@ -54,6 +59,20 @@ def _rate_slip(cfg: Config) -> str | None:
         f'the config has a learning rate for {base} images a step, and this '
         f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
         'it'
+    )
+
+
+def _schedule_slip(cfg: Config) -> str | None:
+    schedules = cfg.get('param_scheduler') or ()
+    schedules = [schedules] if isinstance(schedules, dict) else schedules
+    names = [short_name(part) for part in schedules]
+    names = [n for n in names if n.endswith('LR') and hasattr(scheduler, n)]
+    if not names or place(cfg, PROTOTYPE_LR)[1] is None:
+        return None
+    return (
+        'the learning rate of the prototype generators, which is constant in '
+        f'the paper, also follows {listed(names)}: mmmoca.WarmupCosineLR '
+        'keeps it constant'
     )
 
 

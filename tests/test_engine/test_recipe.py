@@ -254,6 +254,16 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     assert scale_lr(cfg) == {} and not likely_slips(cfg)  # once
 
 
+def test_schedules_that_change_the_rate_of_the_prototypes():
+    schedules = [dict(type='LinearLR'), dict(type='mmengine.PolyLR')]
+    cfg = read_run(DEMO_CONFIG)
+    cfg.param_scheduler = [*schedules, cfg.param_scheduler]
+    (slip,) = likely_slips(cfg)
+    assert 'LinearLR, PolyLR:' in slip
+    cfg.optim_wrapper.paramwise_cfg = None
+    assert not likely_slips(cfg)
+
+
 def test_the_momentum_is_not_that_of_averages():
     cfg = read_run(DEMO_CONFIG, {'default_hooks.teacher_ema.momentum': 0.004})
     (slip,) = likely_slips(cfg)
