@@ -38,9 +38,7 @@ def look(args: argparse.Namespace) -> None:
     import mmmoca
 
     found = mmmoca.look(args.data, args.cfg_options, args.pixels)
-    from rich import print as show
-
-    show(found)
+    found.show()
     if found.wrong:
         raise ValueError(f'fix the {len(found.wrong)} lines marked !')
 

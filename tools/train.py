@@ -75,9 +75,8 @@ def check(cfg: 'Config') -> None:
 
     def begin(look: 'Look | None') -> None:
         if is_main_process():
-            from rich import print as show
-
-            show(look or '')
+            if look is not None:
+                look.show()
             size = cfg.train_dataloader.get('batch_size')
             print(f'Taking four steps, train_dataloader.batch_size={size}\n')
 

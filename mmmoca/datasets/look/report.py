@@ -79,6 +79,12 @@ class Look:
         parts += [Text(f'- {line}') for line in self.odd]
         return Group(*parts)
 
+    def show(self) -> None:
+        """Print it; a file or pipe gets each sentence as one line."""
+        from rich.console import Console
+
+        Console().print(self, soft_wrap=True)
+
     def __str__(self) -> str:
         return self._printed()
 
@@ -90,7 +96,7 @@ class Look:
         from rich.console import Console
 
         console = Console(file=io.StringIO(), record=True, width=WIDTH)
-        console.print(self)
+        console.print(self, soft_wrap=True)
         if html:
             return console.export_html(
                 inline_styles=True, code_format='<pre>{code}</pre>'
