@@ -122,7 +122,10 @@ def test_what_stands_out_is_said_once(photos, tmp_path):
     text, page = str(look), look._repr_html_()
     for form in (text, page):
         assert '600 x 60' in form and 'turned by EXIF' in form
-    assert page.startswith('<pre>') and max(map(len, text.split('\n'))) <= 100
+    assert page.startswith('<pre>')
+    table = text.partition('\n- ')[0].split('\n')
+    assert max(map(len, table)) <= 100
+    assert all(f'- {line}' in text for line in look.odd)  # can be searched
 
 
 def test_doors_without_a_run(photos):

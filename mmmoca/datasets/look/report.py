@@ -96,7 +96,7 @@ class Look:
         from rich.console import Console
 
         console = Console(file=io.StringIO(), record=True, width=WIDTH)
-        console.print(self, soft_wrap=True)
+        console.print(self, soft_wrap=not html)
         if html:
             return console.export_html(
                 inline_styles=True, code_format='<pre>{code}</pre>'
