@@ -104,6 +104,7 @@ def check_fit(
     """
     own, record = module.state_dict(), record_of(meta)
     shared = saved.keys() & own.keys()
+    lacking, unused = own.keys() - shared, saved.keys() - shared
     weights = [n for n in sorted(shared) if own[n].is_floating_point()]
     check_floating({name: saved[name] for name in weights}, source)
     vits = [
@@ -118,8 +119,8 @@ def check_fit(
     report = f'{source}: {len(shared)} of {len(own)} names of the model match'
     for title, names in (
         ('of another shape', misshapen),
-        ('missing', own.keys() - shared),
-        ('unexpected', saved.keys() - shared),
+        ('missing', lacking),
+        ('unexpected', unused),
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
@@ -149,11 +150,7 @@ def check_fit(
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
     # Such as a ViT of mmseg and one of mmpretrain.
-    lost, new = (
-        _layers(saved.keys() - own.keys()),
-        _layers(own.keys() - saved.keys()),
-    )
-    if lost & new & _layers(shared):
+    if _layers(lacking) & _layers(unused) & _layers(shared):
         raise CheckpointError(
             f'{report}: the layers are of another class, and would be loaded '
             "in part. For a ViT, write type='mmpretrain.VisionTransformer' "
