@@ -31,8 +31,8 @@ def likely_slips(cfg: Config) -> list[str]:
 
     These are a learning rate for another batch, schedules that change a rate
     which the paper keeps constant, a momentum as MMEngine defines it instead
-    of the paper's, images that are made smaller than the views need, and
-    variables that nothing reads.
+    of the paper's, images that are made smaller than the views need, weights
+    of a ViT that no hook checks, and variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -45,6 +45,7 @@ def likely_slips(cfg: Config) -> list[str]:
         _schedule_slip(cfg),
         _momentum_slip(cfg),
         _size_slip(cfg),
+        _unchecked_slip(cfg),
         unread_variables(cfg),
     )
     return [slip for slip in slips if slip]
@@ -105,6 +106,29 @@ def _size_slip(cfg: Config) -> str | None:
                         f'reduce_to={needed}'
                     )
     return None
+
+
+def _unchecked_slip(cfg: Config) -> str | None:
+    hooks = [*(cfg.get('default_hooks') or {}).values()]
+    hooks += cfg.get('custom_hooks') or ()
+    kind = short_name(cfg.model.get('backbone') or {})
+    loaded = [
+        value
+        for key, value in entries(cfg)
+        if re.search(
+            r'^load_from$|^model\..*(init_cfg\.checkpoint|pretrained)$', key
+        )
+    ]
+    if (
+        'CheckpointFitHook' in map(short_name, filter(None, hooks))
+        or not kind.endswith(('ViT', 'VisionTransformer'))
+        or not any(loaded)
+    ):
+        return None
+    return (
+        'no hook checks whether the checkpoint fits the model: write '
+        "custom_hooks=[dict(type='mmmoca.CheckpointFitHook')]"
+    )
 
 
 def _lost_change(

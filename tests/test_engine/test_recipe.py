@@ -264,6 +264,20 @@ def test_schedules_that_change_the_rate_of_the_prototypes():
     assert not likely_slips(cfg)
 
 
+@pytest.mark.parametrize(
+    'part', [dict(init_cfg=dict(checkpoint='a.pth')), dict(pretrained='a.pth')]
+)
+def test_weights_that_no_hook_checks(part):
+    cfg = read_run(DEMO_CONFIG)
+    cfg.model.backbone.update(part)
+    assert not likely_slips(cfg)
+    cfg.default_hooks.checkpoint_fit = None
+    (slip,) = likely_slips(cfg)
+    assert 'CheckpointFitHook' in slip
+    cfg.custom_hooks = [dict(type='mmmoca.CheckpointFitHook')]
+    assert not likely_slips(cfg)
+
+
 def test_the_momentum_is_not_that_of_averages():
     cfg = read_run(DEMO_CONFIG, {'default_hooks.teacher_ema.momentum': 0.004})
     (slip,) = likely_slips(cfg)
