@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import math
 from collections.abc import Iterable
 
 import torch
@@ -66,7 +67,8 @@ class CodebookHook(Hook):
             runner.logger.warning(
                 f'{left} of the {words} words of model.codebook are never '
                 'replaced in this run. Unless --init has loaded them, they '
-                'stay random: lower num_words or raise num_new_words'
+                f'stay random: train for {math.ceil(words / needed)} steps or '
+                'more, lower num_words or raise num_new_words'
             )
         loader = runner.train_dataloader
         batch = loader.batch_sampler.batch_size * get_world_size()
