@@ -4,7 +4,12 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from _arguments import add_common_arguments, local_file, run_program
+from _arguments import (
+    add_common_arguments,
+    local_file,
+    positive_integer,
+    run_program,
+)
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -33,6 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
     add('--auto-scale-lr', action='store_true', help=scale)
     dry = 'describe the run after four real steps, and write nothing'
     add('--check', action='store_true', help=dry)
+    number = 'with --check: describe the run on N processes, such as GPUs'
+    add('--processes', type=positive_integer, metavar='N', help=number)
     return parser
 
 
@@ -41,7 +48,15 @@ def train(args: argparse.Namespace) -> None:
 
     Args:
         args (argparse.Namespace): The command line.
+
+    Raises:
+        ValueError: If --processes is given without --check.
     """
+    if args.processes and not args.check:
+        raise ValueError(
+            '--processes belongs to --check: tools/dist_train.sh CONFIG N '
+            'starts N processes'
+        )
     from mmmoca.engine.config import read_run
 
     cfg = read_run(
@@ -56,18 +71,19 @@ def train(args: argparse.Namespace) -> None:
         auto_scale_lr=args.auto_scale_lr,
     )
     if args.check:
-        check(cfg)
+        check(cfg, args.processes)
         return
     from mmmoca.engine import training
 
     training.run(cfg)
 
 
-def check(cfg: 'Config') -> None:
+def check(cfg: 'Config', processes: int | None) -> None:
     """Take four steps of a run, and print what the run would be.
 
     Args:
         cfg (Config): Config of the run.
+        processes (int, optional): Number of processes of that run.
     """
     from mmengine.dist import is_main_process
 
@@ -80,7 +96,7 @@ def check(cfg: 'Config') -> None:
             size = cfg.train_dataloader.get('batch_size')
             print(f'Taking four steps, train_dataloader.batch_size={size}\n')
 
-    report = dry_run(cfg, begin)
+    report = dry_run(cfg, begin, processes)
     if is_main_process():
         width = max(map(len, report))
         for name, value in report.items():

@@ -2,6 +2,7 @@
 """Describes a run in advance, from its config and a few real steps."""
 
 import copy
+import math
 import sys
 import tempfile
 import time
@@ -21,7 +22,9 @@ from mmmoca.models import Mask
 
 from .hooks.look_hook import LookHook
 from .mmengine import forget_name
+from .options import place
 from .recipe import (
+    NEW_WORDS,
     complete_recipe,
     count_micro_batches,
     run_size,
@@ -105,7 +108,9 @@ class _RehearsalHook(Hook):
 
 
 def dry_run(
-    cfg: Config, begin: Callable[[Look | None], None] = lambda look: None
+    cfg: Config,
+    begin: Callable[[Look | None], None] = lambda look: None,
+    processes: int | None = None,
 ) -> dict[str, str]:
     """Count the images of a run and take a few steps. Nothing is kept.
 
@@ -117,6 +122,9 @@ def dry_run(
         begin (Callable[[Look | None], None]): Called before the first step,
             with what :class:`LookHook` found in the data, or with None if
             ``look`` of the config is None.
+        processes (int, optional): Number of processes of the run that is
+            described; this process takes the steps of one of them. Defaults to
+            the number of processes that were started.
 
     Returns:
         dict[str, str]: Facts by their titles: what the run starts from; the
@@ -131,8 +139,15 @@ def dry_run(
             validation batch.
     """
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
+    if processes is not None:
+        short.assumed_processes = processes
     numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
     run = run_size(short, len(dataset))
+    new_words = place(short, NEW_WORDS)[1]
+    if processes is not None and new_words:
+        # A batch of one process may have fewer images than new words.
+        fitting = math.gcd(new_words, short.train_dataloader.batch_size)
+        short.model.codebook.num_new_words = fitting
     _keep_nothing(short)
     micro_batches = count_micro_batches(cfg)
     with tempfile.TemporaryDirectory() as short.work_dir:
@@ -185,7 +200,8 @@ def dry_run(
     codebook = getattr(model, 'codebook', None)
     if codebook is not None:
         words = len(codebook.words)
-        turns = run.steps * codebook.num_new_words / words
+        new_words = new_words or codebook.num_new_words
+        turns = run.steps * new_words / words
         report['codebook'] = f'{words} words, renewed {turns:.3g} times'
         if turns < 1:
             report['codebook'] += ': some stay noise, lower num_words'

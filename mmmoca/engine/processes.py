@@ -41,11 +41,14 @@ def started_processes(cfg: Mapping) -> int:
     """Return the number of processes that a launcher has started.
 
     Args:
-        cfg (Mapping): The config of a run.
+        cfg (Mapping): The config of a run. ``assumed_processes`` is the number
+            that a dry run assumes instead.
 
     Returns:
         int: The number of processes; 1 without a launcher.
     """
+    if 'assumed_processes' in cfg:
+        return cfg['assumed_processes']
     number = _TOGETHER.get(cfg.get('launcher'), ('', ''))[1]
     return int(os.environ.get(number, 1))
 

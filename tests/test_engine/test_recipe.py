@@ -336,6 +336,22 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
 
 
 @pytest.mark.slow
+def test_dry_run_for_other_processes(root, monkeypatch):
+    """A process has fewer images than a step has new words."""
+    new_words = {'model.codebook.num_new_words': 16}
+    cfg = own_config(root, epochs=3, batch_size=4, **new_words)
+    report = dry_run(cfg, processes=5)
+    monkeypatch.setenv('WORLD_SIZE', '5')
+    cfg.launcher = 'pytorch'
+    numbers = complete_recipe(cfg)
+    steps = run_size(cfg).steps
+    assert (report['images a step'], report['steps']) == ('20', f'{steps}')
+    assert {k: f'{v:g}' for k, v in numbers.items()}.items() <= report.items()
+    turns = 16 * steps / cfg.model.codebook.num_words
+    assert f'{turns:.3g} times' in report['codebook']
+
+
+@pytest.mark.slow
 def test_dry_run_of_less_than_three_steps(root, monkeypatch):
     """A short run ends by itself, and keeps the images of its batches."""
     loss_loc = AssignmentHead.loss_loc
