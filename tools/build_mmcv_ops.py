@@ -182,7 +182,8 @@ def install_ops(version: str | None = None) -> None:
     key = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
     folder = Path(cache) / 'mmmoca' / key
     if not ready and not install(folder):
-        shutil.rmtree(folder, ignore_errors=True)  # does not work
+        # The wheel in the cache, if there is one, does not work.
+        shutil.rmtree(folder, ignore_errors=True)
         build(f'{name}=={version}', folder)
         if not install(folder):
             shutil.rmtree(folder, ignore_errors=True)

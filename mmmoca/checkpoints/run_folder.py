@@ -62,8 +62,8 @@ class FolderLock:
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
             # The workers of a data loader may outlive a killed run. They do
-            # not inherit a POSIX lock. They would inherit a flock lock, which
-            # the package filelock uses before version 4, so it is not used.
+            # not inherit a POSIX lock. They would inherit a flock lock, such
+            # as those of the package filelock before version 4.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):

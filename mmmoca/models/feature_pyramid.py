@@ -99,8 +99,9 @@ class ViTFeaturePyramid(BaseModule):
         if len(inputs) != len(self.scales):
             raise ValueError(
                 f'ViTFeaturePyramid takes {len(self.scales)} maps of the '
-                f'backbone or its last one, got {len(inputs)}: write as many '
-                'numbers, or -1, in model.backbone.out_indices'
+                f'backbone, or only its last one, but got {len(inputs)}: '
+                f'write {len(self.scales)} numbers, or -1, in '
+                'model.backbone.out_indices'
             )
         return tuple(
             scale(feature) for scale, feature in zip(self.scales, inputs)

@@ -30,8 +30,8 @@ def side_or_sides(size: tuple[int, int]) -> int | list[int]:
 def mlp_ratio(vit: VisionTransformer) -> float:
     """Return the ratio of MLP width to token width.
 
-    Libraries round its product with the token width down. The ratio is such
-    that this gives the exact MLP width.
+    Libraries multiply it by the token width and round down. The ratio is such
+    that the result is the exact MLP width.
     """
     dims = vit.embed_dims
     hidden = vit.arch_settings['feedforward_channels']

@@ -104,8 +104,8 @@ def knn_predictions(
             fewer than k, all of them vote.
         queries (FeatureShard): Images to classify; rows L2-normalised.
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
-        num_classes (int): C, the number of classes. It is raised if the bank
-            has larger labels. Defaults to 0: the number comes from the bank.
+        num_classes (int): C, the number of classes. If the bank has larger
+            labels, C is the largest label + 1. Defaults to 0.
 
     Yields:
         list[dict]: Batches of queries, with a dict for each query:
