@@ -20,8 +20,8 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# The kind of files that a later one of an archive replaces. No option can
-# include them.
+# In counts, the name for files that a later file of an archive replaces. No
+# option can include them.
 REPLACED = 'replaced by a later file of the same name'
 TAKE = (
     "to include them, set the data set's extensions to '' (all files) or to a "

@@ -92,9 +92,10 @@ class ImageFolder(ImageSet):
             path = os.path.join(self.img_prefix, name)
             if outside(self.img_prefix, [path]):
                 raise ValueError(
-                    f'images of {printable(self.ann_file)} lead out of '
+                    f'{printable(self.ann_file)} lists images outside '
                     f'{printable(self.img_prefix)} ({printable(path)}): set '
-                    "data_root to a folder of all, '/' for absolute paths"
+                    'data_root to a folder that contains all of them, or to '
+                    "'/' for absolute paths"
                 )
             yield dict(img_path=path, **image)
 

@@ -16,9 +16,9 @@ GROUPS, OWN = Path('/sys/fs/cgroup'), Path('/proc/self/cgroup')
 def group_limits(name: str) -> list[list[int]]:
     """Return the limits of this process's control group and of all above it.
 
-    Slurm and systemd set the limits of a group below the machine's root group.
-    A container sets those of the group that it shows as the root. All of these
-    limits apply.
+    Slurm and systemd set limits for groups below the machine's root group. A
+    container sets limits for a group that is the root group inside it. All of
+    these limits apply.
 
     Args:
         name (str): 'memory.max', or 'cpu.max', which has a quota and its

@@ -117,12 +117,12 @@ class BoxFacts:
             )
             left = sum(map(len, self.left_out.values()))
             counted = (
-                ", but COCO's evaluation counts all but those of other "
-                'classes: take them out, or write iscrowd=1'
+                ". COCO's evaluation counts those of this run's classes: "
+                'remove them from the file, or write iscrowd=1'
             )
             judged = judged and self.left_out.keys() != {OTHERS}
             lines.append(
-                f'{left} objects of {file} are left out, {objects} are left: '
+                f'{left} objects of {file} are left out ({objects} are used): '
                 f'{reasons}{counted * judged}'
             )
         if found['beyond the image'] > 0.05 * objects:
@@ -188,7 +188,7 @@ def box_facts(dataset: Any) -> BoxFacts | None:
 
 
 def _polygons(mask: object) -> list[list[float]] | None:
-    """Return the polygons of a mask that mmdet keeps; None for other masks.
+    """Return the polygons of a mask, as mmdet reads them; None for an RLE.
 
     Where mmdet loads masks, it drops an object without any polygon.
     """

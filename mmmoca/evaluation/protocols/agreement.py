@@ -56,7 +56,7 @@ def nearest_of(number: int, k: int) -> int:
 
 
 def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
-    """Find the k other images of the nearest views, (n, D) -> (n, k)."""
+    """Return the ids of the k nearest views of each, (n, D) -> (n, k)."""
     bank = ShardedBank(FeatureShard(ids, views, torch.zeros_like(ids)))
     found = [ids.new_empty(0, k)]
     for own, part in zip(ids.split(256), views.split(256)):
