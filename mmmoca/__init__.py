@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """MOCA: self-supervised ViTs by masked online codebook assignments.
 
-A plugin of OpenMMLab. Importing it does three things: it checks the versions
+A plugin for OpenMMLab. Importing it does three things: it checks the versions
 of its requirements; it tells MMEngine where to find the configs that
-``_base_ = 'mmmoca::...'`` names; and, if the user has no name, it sets the
-folder for PyTorch's compiled code. The import does not load PyTorch.
+``_base_ = 'mmmoca::...'`` names; and, if the current user ID has no name, it
+sets the folder for PyTorch's compiled code. The import does not load PyTorch.
 :mod:`mmmoca.registry` registers the classes on first use.
 
 :func:`mmmoca.load`, :func:`mmmoca.look` and :func:`mmmoca.pretrain` are

@@ -11,16 +11,16 @@ from .version import __version__
 # For each command: the program with its options, and what the command does.
 COMMANDS = dict(
     configs=(['configs'], 'list the configs; print one with what it inherits'),
-    look=(['look'], 'show what images, masks and boxes are'),
-    check=(['train', '--check'], 'say what a run would be'),
-    pretrain=(['train'], 'train by a config'),
-    train=(['train'], 'the same: linear probes and other tasks, too'),
-    test=(['test'], 'test a checkpoint by a config'),
-    embed=(['embed'], 'write features of images'),
+    look=(['look'], 'report on images, masks and boxes'),
+    check=(['train', '--check'], 'describe a run, and write nothing'),
+    pretrain=(['train'], 'pretrain with a config'),
+    train=(['train'], 'the same, also for linear probes and other tasks'),
+    test=(['test'], 'test a checkpoint with a config'),
+    embed=(['embed'], 'write the features of images to a file'),
     compare=(['analysis_tools/compare'], 'compare checkpoints'),
     export=(['export'], 'write an encoder for other libraries'),
     curves=(['analysis_tools/plot_curves'], 'draw the curves of a run'),
-    overview=(['visualization/overview'], 'show what a model learnt'),
+    overview=(['visualization/overview'], 'show what a model has learnt'),
 )
 
 

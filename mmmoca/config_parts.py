@@ -8,7 +8,7 @@ from mmengine.config import Config, ConfigDict
 
 
 def parts_of(value: Any) -> Sequence:
-    """Wrap a dict or a string in a list; a list stays, None becomes []."""
+    """Wrap a dict or string in a list; keep a list; return [] for None."""
     return [value] if isinstance(value, dict | str) else value or []
 
 
@@ -18,7 +18,7 @@ def short_name(part: Mapping) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Return True unless a value is a dict or None, or contains one."""
+    """Return False for a dict, for None, and for a list that has either."""
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
     return not isinstance(value, Mapping | None)
@@ -27,7 +27,7 @@ def is_plain(value: Any) -> bool:
 def preprocessor_of(config: Mapping) -> Mapping:
     """Return the config of the data preprocessor, or {}.
 
-    One of the model takes precedence over one at the config's top level.
+    One in the model's config takes precedence over one at the top level.
     """
     own = (config.get('model') or {}).get('data_preprocessor')
     return own or config.get('data_preprocessor') or {}
@@ -36,7 +36,7 @@ def preprocessor_of(config: Mapping) -> Mapping:
 def member_configs(dataset: dict) -> Iterator[dict]:
     """Yield the configs of the data sets in a wrapper's config.
 
-    The config of a data set that wraps no other is yielded itself.
+    If the data set is not a wrapper, its own config is yielded.
     """
     inside = parts_of(dataset.get('datasets') or dataset.get('dataset'))
     if not inside:
@@ -70,7 +70,7 @@ def stage_loaders(cfg: Config, stage: str) -> dict[str, ConfigDict]:
 
     Returns:
         dict[str, ConfigDict]: Configs of the loaders by their names, such as
-        'val' for the stage's own and 'val bank' for the loop's
+        'val' for the stage's own loader and 'val bank' for the loop's
         ``bank_dataloader``.
     """
     found = {stage: cfg.get(f'{stage}_dataloader')}

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Parts of a path by which it may leave its folder: .., the scheme of another
-# file backend, a null byte.
+# Parts with which a path may leave its folder: .., the scheme of another file
+# backend, a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:
-    """Find the paths that leave a folder.
+    """Find the paths that are outside a folder.
 
     Symbolic links are trusted: the owner of the folder made them.
 
     Args:
-        folder (str): The folder. An empty name allows any place.
-        paths (Iterable[str]): Paths that ``os.path.join`` has joined to the
-            folder. It keeps absolute paths as they are.
+        folder (str): The folder. If it is empty, all paths are allowed.
+        paths (Iterable[str]): Paths that were joined to the folder by
+            ``os.path.join``, which keeps absolute paths as they are.
 
     Returns:
         list[str]: Paths that do not begin with the folder, or that contain
@@ -50,7 +50,7 @@ def check_regular(path: str | os.PathLike) -> None:
     """Refuse a pipe, a device or a folder: reading one may never end.
 
     Args:
-        path (str | os.PathLike): What is to be read. URLs and missing files
+        path (str | os.PathLike): The path to read. URLs and missing files
             pass this check; reading them raises its own errors.
 
     Raises:
@@ -65,7 +65,7 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
-    """Read a list of names, one a line, from a text file of any system.
+    """Read a text file of names, one per line, written on any system.
 
     Args:
         path (str | os.PathLike): The file, or its URL for MMEngine's file
@@ -112,7 +112,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
     """
     path = Path(os.path.abspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # On the same file system renaming is atomic.
+    # Renaming within a file system is atomic.
     with tempfile.TemporaryDirectory(
         prefix=f'.{path.name}-', dir=path.parent
     ) as folder:
@@ -157,6 +157,6 @@ def write_figure(path: str | os.PathLike, figure: 'Figure') -> None:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # a dollar sign starts no formula
+        text.set_parse_math(False)  # a dollar sign is not a formula
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=130)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Escapes names from outside for messages, and warns."""
+"""Escapes untrusted names in messages, and issues warnings."""
 
 import logging
 import sys
@@ -10,11 +10,11 @@ _LIBRARIES = ['mmmoca', 'mmengine', 'mmpretrain', 'mmseg', 'mmdet', 'torch']
 
 
 class DataWarning(UserWarning):
-    """A warning about what stands out in data. A run logs it instead."""
+    """A warning about data that stand out. A run logs it instead."""
 
 
 def warn(text: str, category: type[Warning] = DataWarning) -> None:
-    """Warn at the line that called this package, as Python shows it.
+    """Warn, and point at the line of user code that called this package.
 
     Args:
         text (str): The warning.
@@ -28,7 +28,7 @@ def warn(text: str, category: type[Warning] = DataWarning) -> None:
 
 
 def _is_library(module: str) -> bool:
-    """Return whether a module lies between a user's line and a warning."""
+    """Return whether a module belongs to this package or its libraries."""
     return module.partition('.')[0] in _LIBRARIES
 
 
@@ -67,7 +67,7 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
 
 
 def escape_record(record: logging.LogRecord) -> bool:
-    """Escape the control characters of a log record, as a logger's filter.
+    """Escape the control characters in a log record; a filter for loggers.
 
     Args:
         record (logging.LogRecord): The record, changed in place. Its line

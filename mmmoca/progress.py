@@ -28,7 +28,7 @@ def progress_bar(
         unit (str): Name of the units, such as 'images'.
         total (int): Number of units.
         show (bool): Whether to show anything. Defaults to True.
-        seconds (float): Least time between two lines. Defaults to 30.
+        seconds (float): Shortest time between two lines. Defaults to 30.
 
     Yields:
         Callable: ``update(done, note='')`` sets the number of units done so

@@ -15,17 +15,17 @@ from mmengine.registry import DefaultScope, Registry
 class _Registry(Registry):
     """A registry that also looks up names in the scope of the run.
 
-    MMEngine builds the parts that a config inherits by
-    ``_base_ = 'mmmoca::...'`` in the scope ``mmmoca``. These parts were
-    written for the scope ``mmpretrain``, ``mmseg`` or ``mmdet``. The last two
-    have their own classes under some of MMCV's names.
+    MMEngine uses the scope ``mmmoca`` to build the parts that a config
+    inherits with ``_base_ = 'mmmoca::...'``. These parts were written for the
+    scope ``mmpretrain``, ``mmseg`` or ``mmdet``. mmseg and mmdet have their
+    own classes under some of MMCV's names.
     """
 
     def get(self, key: str) -> Any:
         """Get a registered class or function.
 
         Args:
-            key (str): Its name. A name without a scope is searched in this
+            key (str): Its name. A name without a scope is looked up in this
                 package, the scope of the run, MMEngine and mmpretrain, in
                 this order.
 

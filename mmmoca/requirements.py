@@ -24,7 +24,7 @@ _REQUIREMENTS = dict(
 def _installed_version(module: str) -> str | None:
     """Return a module's version, or None for a checkout on PYTHONPATH.
 
-    The version of a missing module is the text 'not installed'.
+    For a missing module, return the text 'not installed'.
     """
     if find_spec(module) is None:
         return 'not installed'
@@ -43,8 +43,8 @@ def check_requirements() -> None:
     """Check that the required modules are installed and recent enough.
 
     Raises:
-        ImportError: If modules are missing or too old. The message lists all
-            of these and says how to install them.
+        ImportError: If modules are missing or too old. The message lists
+            them all and says how to install them.
     """
     found = {module: _installed_version(module) for module in _REQUIREMENTS}
     problems = [
@@ -64,10 +64,10 @@ def check_requirements() -> None:
 
 
 def name_compile_cache() -> None:
-    """Set the folder of PyTorch's compiled code if the user has no name.
+    """Set the folder for PyTorch's compiled code if the user has no name.
 
     Importing torchvision derives this folder from the user's name. In a
-    container that knows the user by number only, that import would fail.
+    container that knows the user only by number, that import would fail.
     """
     try:
         getpass.getuser()
@@ -105,7 +105,7 @@ def import_quietly(*modules: str) -> None:
 
 
 def import_extra(module: str, user: str, extra: str = 'data') -> Any:
-    """Import a module that an extra of this package installs.
+    """Import a module that one of this package's extras installs.
 
     Args:
         module (str): Name of the module.
@@ -131,8 +131,8 @@ _FOR_DETECTION = {
     'mmdet': "`pip install onedl-mmdetection`, or with OpenMMLab's own "
     'packages `pip install mmdet`',
     'pycocotools': '`pip install pycocotools`',
-    'mmcv._ext': 'the compiled operators of mmcv: `make ops` for the .venv of '
-    '`make test`, otherwise tools/build_mmcv_ops.py',
+    'mmcv._ext': 'the compiled operators of mmcv: run `make ops` for the .venv'
+    ' of `make test`, otherwise tools/build_mmcv_ops.py',
 }
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finds the repository's configs and tools, in a checkout or installed."""
+"""Finds the configs and tools, in a checkout or an installed package."""
 
 import difflib
 import os
@@ -30,8 +30,8 @@ def find_config(name: str | os.PathLike) -> Path:
     """Find a config file.
 
     Args:
-        name (str | os.PathLike): Path of the file, or the name of a config of
-            mmmoca, such as 'moca_vit-b16_200e',
+        name (str | os.PathLike): Path of the file, or the name of one of
+            mmmoca's configs, such as 'moca_vit-b16_200e',
             'configs/demo/knn_vit-tiny_textures.py' or
             'mmmoca::demo/knn_vit-tiny_textures.py'.
 
@@ -60,7 +60,7 @@ def find_config(name: str | os.PathLike) -> Path:
     )[:-4:-1]
     raise FileNotFoundError(
         f'there is no config {name}: give the path of a file, or the name of '
-        f'one of mmmoca, such as {", ".join(like)}'
+        f"one of mmmoca's configs, such as {', '.join(like)}"
     )
 
 

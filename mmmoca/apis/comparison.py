@@ -53,7 +53,7 @@ VIEWS = '_base_/datasets/imagenet_two-views.py'
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:
-    """Give an encoder the initial weights that MOCA trains from.
+    """Reset an encoder to the initial weights of MOCA's training.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned. Changed in
@@ -102,15 +102,15 @@ def evaluate(
             low-shot classification.
         percent (Sequence[float]): Percentages of each class's training images
             for low-shot classification.
-        sets (int): Training sets to draw for each number and percentage, as
-            in make_subset.py.
+        sets (int): Number of training sets to draw for each number and
+            percentage, as in make_subset.py.
         epochs (int): Epochs of linear probing.
         batch_size (int): Batch size of linear probing.
         seed (int): Seed of the draws and of linear probing.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: The accuracies of each protocol by its name; ``rank_me``, the
+        dict: The accuracies of each protocol, by name; ``rank_me``, the
         RankMe of the validation images' [AVG]; and ``unreadable``, the number
         of images that cannot be read, which are left out.
 
@@ -181,8 +181,8 @@ def labelled_sets(
     check_same_classes(classes, others, ('train', 'val'))
     if min(len(classes), len(others)) < 2:
         raise ValueError(
-            f'{data_root} needs two classes or more, a folder each, in '
-            'train/ and val/'
+            f'{data_root} needs at least two classes, each with a folder in '
+            'train/ and in val/'
         )
     return sets
 
@@ -199,9 +199,9 @@ def evaluate_unlabelled(
     """Measure the agreement of neighbours, which needs no labels.
 
     The two views of an image should have the same nearest images, see
-    :func:`~mmmoca.evaluation.neighbour_agreement`. The views are drawn as in
-    the paper's training, at the encoder's input size, for encoders of all
-    methods.
+    :func:`~mmmoca.evaluation.neighbour_agreement`. For encoders of
+    all methods, the views are drawn as in the paper's training, at the
+    encoder's input size.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -270,7 +270,7 @@ def _pick(
     scale: Callable[[Tensor], Tensor] = Tensor.float,
     prefix: str = '',
 ) -> list[FeatureShard]:
-    """Return one feature of each set of images, such as 'cls-avg'."""
+    """Return a feature, such as 'cls-avg', of each set of images."""
     kinds = [prefix + part for part in feature.split('-')]
     return [
         FeatureShard(
@@ -290,7 +290,7 @@ def _unit(feats: Tensor) -> Tensor:
 def _by_subset(
     subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
-    """Return, for each number or percentage, the accuracies of its sets."""
+    """Return the accuracies of the sets of each number or percentage."""
     found = set_accuracies(results)
     return [
         dict(
@@ -323,7 +323,7 @@ def _features(
     if is_whole(path, (len(found), len(kinds) * encoder.backbone.embed_dims)):
         lacking = np.flatnonzero(np.isnan(np.load(path, 'r')[:, 0]))
         if any(isinstance(found[row], Tensor) for row in lacking):
-            path.unlink()  # such images can be read now: compute them
+            path.unlink()  # some can be read now: compute all again
     embed_to_file(
         encoder,
         found,

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Evaluates an encoder by dense protocols, on cached patch features."""
+"""Evaluates an encoder with dense protocols, on cached patch features."""
 
 import math
 import os
@@ -54,7 +54,7 @@ def patch_maps(
     """
     shape = len(images), *encoder.feature_shape('patches')
     check_memory(
-        'images, of which all patches are kept,',
+        'images with all their patches',
         len(images),
         2 * math.prod(shape[1:]),
     )
@@ -116,7 +116,7 @@ def images_with_masks(
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(found)} images have no mask: each needs '
-            f'a PNG of the same name below {root / "masks" / split}: '
+            f'a PNG with the same name below {root / "masks" / split}: '
             f'{listed(missing)}'
         )
     return found, masks
@@ -132,7 +132,7 @@ def evaluate_masks(
     seed: int = 0,
     num_workers: int | None = None,
 ) -> dict:
-    """Evaluate an encoder's frozen patch features by semantic segmentation.
+    """Evaluate an encoder's frozen patch features on semantic segmentation.
 
     Images and masks are resized to the encoder's input size. Predictions are
     scored at this size. Nothing is augmented.
@@ -150,10 +150,10 @@ def evaluate_masks(
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: ``incontext``, a dict with ``mIoU`` in percent and the number
-        ``bank_patches``; ``linear-seg``, a dict with ``mIoU``; and
-        ``missing_classes``, the classes of validation masks that are in no
-        training mask, so that no protocol can predict them.
+        dict: ``incontext``, a dict with ``mIoU`` in percent and
+        ``bank_patches``, the size of the bank; ``linear-seg``, a dict with
+        ``mIoU``; and ``missing_classes``, the classes of validation masks that
+        are in no training mask, so that no protocol can predict them.
 
     Raises:
         OSError: See :func:`images_with_masks`.

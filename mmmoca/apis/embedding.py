@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writes features of any number of images to a file, with resuming."""
+"""Writes features of any number of images to a file, and can resume."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def embed_to_file(
     interruptions nor on the number of processes. Damaged parts and files are
     written again.
 
-    All ranks call this together and share the parts.
+    All ranks must call this together. They share the parts.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -60,7 +60,7 @@ def embed_to_file(
             :meth:`Encoder.embed`; or a list of image files.
         out (str | os.PathLike): The file. In ``.npy`` it contains only the
             features; the names of the images are written to
-            ``OUT.names.txt``, one a line. In ``.parquet`` it has the columns
+            ``OUT.names.txt``, one per line. In ``.parquet`` it has the columns
             ``name`` and ``feature``. In both cases the record is written to
             ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg', see
@@ -74,7 +74,8 @@ def embed_to_file(
 
     Returns:
         dict: The record of the file. It includes the ``number`` of images,
-        the names of ``unreadable`` images, and all inputs of the features.
+        the names of ``unreadable`` images, and all that determines the
+        features.
 
     Raises:
         FileExistsError: If ``out``, or a finished part of it, was made from
@@ -86,8 +87,8 @@ def embed_to_file(
         ImportError: If ``out`` is ``.parquet`` and pyarrow is missing.
         TypeError: For images in memory, because they have no names.
         ValueError: If ``out`` has another ending; if it cannot contain the
-            name of an image (``.npy`` no line break, ``.parquet`` no invalid
-            Unicode); or as in :meth:`Encoder.embed`.
+            name of an image (``.npy`` cannot contain line breaks, ``.parquet``
+            cannot contain invalid Unicode); or as in :meth:`Encoder.embed`.
     """
     out = Path(out).expanduser()
     feature = feature or encoder.feature
@@ -179,7 +180,8 @@ def _fill(
         span (range): The indices of the part's images.
         batches (Iterable[tuple]): What :meth:`Encoder.stream` yields.
         feature (str): See :meth:`Embeddings.pick`.
-        skip_unreadable (bool): Raise no error for images that cannot be read.
+        skip_unreadable (bool): Do not raise an error for images that
+            cannot be read.
     """
     for batch, embeddings, errors in batches:
         refuse(errors, skip_unreadable)
@@ -193,7 +195,7 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
     check_batch_size(batch_size)
     if not set(feature.split('-')) <= set(KINDS) - {'patches'}:
         raise ValueError(
-            f'{feature!r} is no feature: give avg, cls or cls-avg'
+            f'{feature!r} is not a feature: choose avg, cls or cls-avg'
         )
     if out.suffix not in ('.npy', '.parquet'):
         raise ValueError(f'{out} must end in .npy or .parquet')
@@ -212,8 +214,8 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
     for name in names:
         if re.search(odd, name):
             raise ValueError(
-                f'{out.suffix} cannot hold the name {name!r}: write the other '
-                'one of .npy and .parquet'
+                f'{out.suffix} cannot contain the name {name!r}: choose the '
+                'other format (.npy or .parquet)'
             )
     return names
 
@@ -238,8 +240,8 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     unreadable = record['unreadable']
     if unreadable and not skip_unreadable:
         raise OSError(
-            f'NaN stands for {len(unreadable)} images that cannot be read, '
-            f'such as {unreadable[0]!r}: allow it by skip_unreadable '
+            f'{len(unreadable)} images cannot be read, such as '
+            f'{unreadable[0]!r}, and get NaN: allow it with skip_unreadable '
             '(--skip-unreadable), or repair them and choose another OUT'
         )
     return record
@@ -272,11 +274,11 @@ def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
     """Return whether a file of features exists and has all its rows.
 
     Args:
-        path (Path): A file in ``.npy``, or one of :func:`embed_to_file` in
-            ``.parquet``.
+        path (Path): A ``.npy`` file, or a ``.parquet`` file of
+            :func:`embed_to_file`.
         shape (tuple): Shape of the features, the number of rows first.
-        dtype (type): Type of the numbers, checked in ``.npy``. Defaults to
-            float32.
+        dtype (type): Type of the numbers, only checked for ``.npy``. Defaults
+            to float32.
     """
     try:
         if path.suffix == '.parquet':
@@ -292,7 +294,7 @@ def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     """Return the record of an earlier call with the same input, or {}.
 
-    Refuse what an earlier call has made from other input.
+    Refuse what an earlier call made from other input.
     """
     if not made.exists():
         return {}

@@ -89,8 +89,8 @@ class Encoder(BaseModel):
 
         Raises:
             ValueError: If the images have another number of channels, if
-                their sides are not multiples of the patch, or if the values
-                of the first batch are from 0 to 255.
+                their sides are not multiples of the patch size, or if the
+                values of the first batch are from 0 to 255.
         """
         traced = images.is_meta or torch.compiler.is_compiling()
         if self._checks_values and not traced:
@@ -108,8 +108,8 @@ class Encoder(BaseModel):
         ):
             raise ValueError(
                 f'images must be a batch of {channels} channels, (B, '
-                f'{channels}, H, W), H and W multiples of the patch, {patch}, '
-                f'but got {tuple(images.shape)}'
+                f'{channels}, H, W), with H and W multiples of the patch size '
+                f'{patch}, but got {tuple(images.shape)}'
             )
         grid = height // patch[0], width // patch[1]
         # Only a shallow copy is changed: other threads may use the backbone.
@@ -175,7 +175,8 @@ class Encoder(BaseModel):
         check_batch_size(batch_size)
         if not kinds or not set(kinds) <= set(KINDS):
             raise ValueError(
-                f'{features!r} is no feature: choose from {", ".join(KINDS)}'
+                f'{features!r} is not a feature: choose from '
+                f'{", ".join(KINDS)}'
             )
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size, kinds, amp)
@@ -295,11 +296,11 @@ class Encoder(BaseModel):
             num_workers (int, optional): See :meth:`embed`.
             amp (bool): See :meth:`embed`.
             spans (Sequence[range], optional): Ranges of indices of the images
-                to read. No batch has images of two ranges. Defaults to all
+                to read. No batch has images from two ranges. Defaults to all
                 images.
 
         Yields:
-            tuple[range, Embeddings | None, dict[int, Exception]]: For a
+            tuple[range, Embeddings | None, dict[int, Exception]]: For each
             batch: the indices of its images; the features of those that could
             be read, or None if there are none; and the errors of the others,
             by their place in the batch.

@@ -21,7 +21,7 @@ def check_batch_size(batch_size: int) -> None:
 
 
 def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
-    """Raise the first error of images, unless they may be skipped.
+    """Raise the first error of images that may not be skipped.
 
     Only an ``OSError``, of an image that cannot be read, may be skipped.
     """
@@ -30,13 +30,13 @@ def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
             raise error
         if not skip_unreadable:
             raise type(error)(
-                f'{error}. Take it out, or write skip_unreadable=True '
-                '(--skip-unreadable) for NaN in its place'
+                f'{error}. Remove the image, or write skip_unreadable=True '
+                '(--skip-unreadable) to get NaN in its place'
             ) from error
 
 
 class Embeddings(NamedTuple):
-    """Features of images, each None if it was not asked for.
+    """Features of images. Those that were not asked for are None.
 
     Attributes:
         cls (Tensor, optional): [CLS], (N, D), after the final norm.
@@ -70,6 +70,6 @@ class Embeddings(NamedTuple):
         return f'Embeddings({", ".join(shapes)})'
 
     def pick(self, feature: str) -> Tensor:
-        """Return one kind, or several concatenated, as in 'cls-avg'."""
+        """Return one feature, or several concatenated, as in 'cls-avg'."""
         parts = [getattr(self, part) for part in feature.split('-')]
         return torch.cat(parts, dim=1)

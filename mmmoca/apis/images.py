@@ -33,7 +33,7 @@ def build_transform(config: dict) -> BaseTransform:
 
 
 class Images(Dataset):
-    """Images of equal size. An image that cannot be read gives its error.
+    """Images of equal size; for an image that cannot be read, its error.
 
     Args:
         sources (Sequence[Any]): Paths, URLs of MMEngine's file backends,
@@ -62,8 +62,8 @@ class Images(Dataset):
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
         if isinstance(self.loader, LoadBands):
-            # This stops at the first image that can be used, whose number of
-            # bits the loader then expects in every worker.
+            # This stops at the first usable image. The loader then expects
+            # its number of bits in every worker.
             any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class Images(Dataset):
                 img, header = self.loader.load(self.sources[index], name)
                 results = dict(img=img, img_shape=img.shape[:2])
                 results['oddities'] = header.oddities
-            # The loaders report what is odd. A rotation by EXIF is not.
+            # The loaders also report a rotation by EXIF, which is not odd.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)
             if self.seed is not None:
@@ -96,13 +96,13 @@ class Images(Dataset):
                 results = transform(results)
             img = np.atleast_3d(results['img'])
         except (OSError, TypeError, ValueError) as error:
-            # If raised in a worker, it would include the worker's traceback.
+            # Raised in a worker, it would include the worker's traceback.
             return error, ()
         pixels = np.ascontiguousarray(img.transpose(2, 0, 1))
         return torch.from_numpy(pixels), oddities
 
     def say_oddities(self) -> None:
-        """Warn if images that were read stand out: how many, and why."""
+        """Warn how many of the images that were read stand out, and why."""
         if self.oddities:
             kinds = [f'{n} {kind}' for kind, n in self.oddities.most_common()]
             warn(

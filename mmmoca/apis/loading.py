@@ -64,7 +64,7 @@ def load(
             recorded one: in pixel values of the image files, such as 0 to
             255, and in the order ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Standard deviation of each channel,
-            in the same way.
+            given in the same way.
         source_grid (tuple[int, int], optional): Patch rows and columns that
             the positions in the file are for. Defaults to the recorded ones,
             or to a square.
@@ -87,7 +87,7 @@ def load(
         url = ModelHub.get(path).weights
         if url is None:
             raise CheckpointError(
-                f'no weights of {path} are published: train it by its config'
+                f'no weights of {path} are published: train it with its config'
             )
         path = url.removeprefix(FILE_SCHEME)
     # A downloaded file stays in the folder of torch.hub.
@@ -120,7 +120,7 @@ def load(
     if settings.source == 'assumed':
         changes.append(
             'it does not say how its images were prepared: mean and std are '
-            "taken to be ImageNet's; give others by mean= and std="
+            "assumed to be ImageNet's; pass mean= and std= to change them"
         )
     for change in changes:
         print_log(printable(f'{path}: {change}'), logger='current')

@@ -64,7 +64,10 @@ def look(
             return _look(places[0], options, pixels)
         for place in places:
             if os.path.isfile(place) and not place.endswith('.tar'):
-                raise ValueError(f'{place} is a file: give a config alone')
+                raise ValueError(
+                    f'{place} is a file. A list may contain only folders and '
+                    '.tar files; a config must be passed alone'
+                )
         if not places:
             raise ValueError('the list of folders is empty')
         _refuse(options)
@@ -92,7 +95,7 @@ def _look(
 def _refuse(options: dict | Sequence[str]) -> None:
     if options:
         raise ValueError(
-            f'{listed(options)}: settings are for a config: give its name'
+            f'{listed(options)}: settings need a config; pass its name'
         )
 
 
@@ -108,7 +111,7 @@ def _images_at(place: str) -> ImageSet:
 
 
 def _sets_of(cfg: Config) -> dict[str, Sized]:
-    """Build the data sets of a config. The keys are names as 'val bank'."""
+    """Build the data sets of a config, with names such as 'val bank'."""
     loaders: dict[str, dict] = {}
     roles: tuple[str, ...] = ('train', 'val', 'test')
     loop = (cfg.get('val_cfg') or {}).get('type')

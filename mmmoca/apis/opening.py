@@ -48,7 +48,7 @@ def image_set(
 
 
 def open_images(images: Any, pipeline: list[dict]) -> Images:
-    """Prepare images of any source for an encoder.
+    """Prepare images from any source for an encoder.
 
     Args:
         images (Any): A folder of images at any depth, a folder of shards, or
@@ -85,9 +85,9 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
             sources.append(image)
         else:
             raise TypeError(
-                'images are folders, files, their bytes, PIL images, arrays, '
-                'one split of a Hugging Face data set, a list of these, or '
-                'a normalised tensor (B, C, H, W), but got '
+                'images must be folders, files, their bytes, PIL images, '
+                'arrays, one split of a Hugging Face data set, a list of '
+                'these, or a normalised tensor (B, C, H, W), but got '
                 f'{type(image).__name__}'
             )
     if not sources:
@@ -96,7 +96,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 
 def items_of(images: Any) -> Iterable[Any]:
-    """Return the items of an iterable or an array of images, or one item."""
+    """Return the images in a list or array; wrap one image in a list."""
     one = str, os.PathLike, bytes, Image.Image, Mapping, IOBase, bytearray
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'

@@ -53,9 +53,9 @@ def pretrain(
     Args:
         data (str | os.PathLike | Iterable | Dataset): The images, without
             labels: a folder of images at any depth, a folder of shards, or a
-            Hugging Face data set; or a list or an array of folders of images
-            and of image files, which is saved in ``out``; or an opened
-            Hugging Face data set, which is also saved there.
+            Hugging Face data set on disk; or a list or an array of image files
+            and folders of images; or an opened Hugging Face data set. The
+            latter two are saved in ``out``.
         out (str | os.PathLike): Folder for checkpoints, log and config.
         epochs (int, optional): Passes over the images. Defaults to the
             config's number.
@@ -98,7 +98,7 @@ def pretrain(
     file = find_config(config)
     out = os.path.expanduser(out)
     if os.path.isfile(out):
-        raise ValueError(f'out={out} is a file: name a folder')
+        raise ValueError(f'out={out} is a file: choose a folder')
     cfg = read_run(file)
     settings = dict(
         data_root=data,
@@ -132,7 +132,7 @@ def pretrain(
         if stop.number != signal.SIGINT:
             raise
         raise KeyboardInterrupt(
-            f'{out} has interrupted.pth: resume=True goes on from it'
+            f'{out} has interrupted.pth: resume=True continues from it'
         ) from None
     (hook,) = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
     last, problems = newest_checkpoint(out, hook.filename_tmpl)
@@ -144,7 +144,7 @@ def pretrain(
 
 
 def _existing(argument: str, place: str | os.PathLike) -> str:
-    """Return the absolute path of an existing file or folder, or a pattern."""
+    """Return an absolute path, of an existing place or of a pattern."""
     path = os.path.abspath(os.path.expanduser(place))
     if not (os.path.exists(path) or '{' in path):
         raise FileNotFoundError(f'{argument}: there is no {path}')
@@ -164,7 +164,7 @@ def _stored(
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
-                # A function that transforms the rows cannot be saved.
+                # A function that transforms rows cannot be saved.
                 data.with_format(None).save_to_disk(folder)
         return root, {}
     if isinstance(data, (str, os.PathLike)):
@@ -173,8 +173,8 @@ def _stored(
     for place in items_of(data):
         if not isinstance(place, (str, os.PathLike)):
             raise TypeError(
-                'pretrain takes folders, image files, or a data set of '
-                f'Hugging Face, but got {type(place).__name__}: save it first'
+                'pretrain accepts folders, image files or a Hugging Face '
+                f'data set, but got {type(place).__name__}: save it first'
             )
         place = os.path.abspath(os.path.expanduser(place))
         if image_set_of(place) is not ImageFolder:
@@ -194,7 +194,7 @@ def _stored(
     if not files or odd or text.split('\n') != files:
         raise ValueError(
             'the list is empty, or a name in it has line breaks or is not '
-            'valid Unicode: pass its folder instead'
+            'valid Unicode: pass a folder instead'
         )
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = os.path.abspath(f'{out}/images-{name}.txt')

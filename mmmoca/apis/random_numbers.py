@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Keeps the random states of code that calls this package."""
+"""Preserves the random states of code that calls this package."""
 
 import random
 from collections.abc import Iterator

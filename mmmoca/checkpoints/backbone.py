@@ -54,8 +54,8 @@ class Backbone(NamedTuple):
             by our tools keep their source's layout.
         which (str): 'teacher', 'student', or 'only' if the file has one
             encoder and does not say which of the two it is.
-        ignored (list[str]): Names of tensors that are not the encoder's, such
-            as those of a head.
+        ignored (list[str]): Names of tensors that do not belong to the
+            encoder, such as those of a head.
         grid (tuple[int, int], optional): Rows and columns of patches that
             its positions are for, see :func:`grid_of`. None if unknown.
         changes (tuple[str, ...]): Sentences for a log: how ``state_dict``
@@ -192,7 +192,7 @@ def find_backbone(
     check_shapes(tensors, source)
     state_dict, changes = normalise(tensors, record, location.naming, source)
     _check_whole(state_dict, source)
-    # It has LayerScale or rotary positions, as in DINOv2 and DINOv3.
+    # Changes come from LayerScale or rotary positions (DINOv2, DINOv3).
     scaled = bool(changes)
     if location.choice is not None:
         changes.append(location.choice)
@@ -203,7 +203,7 @@ def find_backbone(
             preprocessing='mean and std',
         )
         said = ' and '.join(words[key] for key in beside)
-        changes.append(f'its {said} are from JSON files in its folder')
+        changes.append(f'its {said} come from JSON files in its folder')
     return Backbone(
         state_dict,
         record.get('layout') or layout_of(location, ignored, scaled),
@@ -244,12 +244,12 @@ def _check_plain(
     if gated and hidden.shape[:1] != contracted.shape[1:2]:
         unknown = [*unknown, 'a gated MLP']
     if state_dict[PROJECTION].ndim != 4:
-        unknown = [*unknown, 'patches that are no 2-D convolution']
+        unknown = [*unknown, 'patches that are not a 2-D convolution']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
             'ViT does not have. Encoders with a distillation token, relative '
-            'positions or a gated MLP (SwiGLU) are not read'
+            'positions or a gated MLP (SwiGLU) cannot be loaded'
         )
 
 
@@ -267,6 +267,6 @@ def _check_whole(state_dict: dict[str, Tensor], source: str) -> None:
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '
-            "ViTs with a [CLS] token and absolute positions, or DINOv3's, are "
-            'read (not those of I-JEPA, for one)'
+            "ViTs with a [CLS] token and absolute positions, or DINOv3's, can "
+            "be loaded (I-JEPA's, for example, cannot)"
         )

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads JSON files that transformers and timm save with a file of weights."""
+"""Reads the JSON files that transformers and timm save with weights."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from .errors import CheckpointError
 
 _RESAMPLING = {'2': 'bilinear', '3': 'bicubic'}  # Pillow's codes
 # Names that transformers and timm give to files of weights. A config.json in
-# the same folder describes only a file with such a name.
+# the same folder describes only files with these names.
 _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 
 
 def record_beside(path: str | os.PathLike, naming: str) -> dict:
-    """Read the JSON files in the folder of a file of weights.
+    """Read the JSON files in the same folder as a file of weights.
 
     They say how many heads the encoder has, the eps of its norms and how its
     images are prepared. transformers writes ``config.json`` and
@@ -29,9 +29,9 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
 
     Returns:
         dict: ``num_heads``, ``norm_eps`` and ``preprocessing``, in the form
-        in which this package records them; what the files do not say is left
-        out. Empty if the file or its weights do not have the names that these
-        libraries use.
+        in which this package records them. What the files do not say is left
+        out. The dict is empty if the file or its weights do not have the names
+        that these libraries use.
 
     Raises:
         CheckpointError: If the config names an activation other than GELU, or
@@ -47,20 +47,20 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
     activation = config.get('hidden_act') or model.get('act_layer') or 'gelu'
     if 'quickgelu' in kind or not f'{activation}'.startswith('gelu'):
         raise CheckpointError(
-            f'the config.json beside {path} is of {kind} with the activation '
-            f'{activation}: only encoders with GELU can be loaded'
+            f'the config.json next to {path} is for {kind} with the '
+            f'activation {activation}: only encoders with GELU can be loaded'
         )
     if '_rope_' in kind:
         raise CheckpointError(
-            f'the config.json beside {path} is of {kind}: of rotary '
-            "positions only DINOv3's can be loaded"
+            f'the config.json next to {path} is for {kind}: the only rotary '
+            "positions that can be loaded are DINOv3's"
         )
     rotary = config | _part(config, 'rope_parameters')
     theta = rotary.get('rope_theta') or model.get('rope_temperature') or 100
     if 'dinov3' in kind and theta != 100:
         raise CheckpointError(
-            f'the config.json beside {path} has rope_theta={theta!r}: only '
-            "encoders with 100, as DINOv3's, can be loaded"
+            f'the config.json next to {path} has rope_theta={theta!r}: only '
+            'encoders with 100, as in DINOv3, can be loaded'
         )
     record: dict = {}
     heads = config.get('num_attention_heads') or model.get('num_heads')
@@ -88,7 +88,7 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
 def _resizing(images: dict) -> list[dict]:
     """Return the transforms that resize and crop as transformers does.
 
-    Empty if our transforms cannot do the same.
+    The list is empty if our transforms cannot do the same.
     """
     kind = _RESAMPLING.get(f'{images.get("resample")}')
     size, crop = _sides(images, 'size'), _sides(images, 'crop_size')
@@ -104,7 +104,7 @@ def _resizing(images: dict) -> list[dict]:
 
 
 def _sides(images: dict, name: str) -> dict:
-    """Return an entry of sizes as a dict; older files have one number."""
+    """Return a size as a dict; in older files it is one number."""
     number = images.get(name)
     if _is_side(number):
         return dict(height=number, width=number)
@@ -114,7 +114,7 @@ def _sides(images: dict, name: str) -> dict:
 def _timm_resizing(images: dict) -> list[dict]:
     """Return the transforms that resize and crop as timm does in evaluation.
 
-    Empty if our transforms cannot do the same.
+    The list is empty if our transforms cannot do the same.
     """
     size = images.get('input_size')
     side = size[-1] if isinstance(size, list) and size else None

@@ -96,7 +96,7 @@ def check_fit(
         not.
 
     Raises:
-        CheckpointError: If no name matches, or only some in a layer; if
+        CheckpointError: If no name matches, or not all in a layer do; if
             weights are not floating-point numbers; if shapes differ, except
             those that are resized while loading; if mmpretrain would resize
             positions wrongly; or if a ViT of the module would not compute what
@@ -127,15 +127,15 @@ def check_fit(
     # Shapes do not show that one of the encoders has fewer layers.
     if options := _arch_options(vits, record):
         raise CheckpointError(
-            f'the ViT of {source} is not that of the config: write {options}. '
-            'If that ViT was trained on images of another size, change '
-            'img_size and the crops'
+            f"the ViT in {source} differs from the config's: write {options}. "
+            'If the ViT in the file was trained on images of another size, '
+            'change img_size and the crops'
         )
     if misshapen:
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            f'the model: give the model the {_key_of(misshapen)} of the '
+            f"the model: set the model's {_key_of(misshapen)} as in the "
             f'file, or {_other_use(own)}'
         )
     if not shared:
@@ -149,18 +149,18 @@ def check_fit(
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
-    # Such as a ViT of mmseg and one of mmpretrain.
+    # For example, a ViT of mmseg and one of mmpretrain.
     if _layers(lacking) & _layers(unused) & _layers(shared):
         raise CheckpointError(
             f'{report}: the layers are of another class, and would be loaded '
-            "in part. For a ViT, write type='mmpretrain.VisionTransformer' "
-            'and its arguments'
+            'only in part. For a ViT, write '
+            "type='mmpretrain.VisionTransformer' and its arguments"
         )
     return report
 
 
 def _layers(names: Iterable[str]) -> set[str]:
-    """Return the layers that contain some of these parameters."""
+    """Return the layers that contain these parameters."""
     return {found[0] for name in names if (found := _LAYER.match(name))}
 
 
@@ -185,14 +185,14 @@ def _misshapen(
 
 
 def _other_use(own: Mapping[str, Tensor]) -> str:
-    """Say, for an error, how else a file that does not fit can be used."""
+    """Return advice on how else to use a file that does not fit."""
     if TEACHER_CLS in own:
         return (
-            'pretrain from it by --init FILE, or test its encoder with a '
+            'pretrain from it with --init FILE, or test its encoder with a '
             'k-NN config, such as knn_vit-b16_in1k'
         )
     return (
-        "load its backbone alone, by an init_cfg with prefix='backbone.' "
+        "load only its backbone, through an init_cfg with prefix='backbone.' "
         '(tools/model_converters/convert.py --in-channels N adapts it to '
         'another number of channels)'
     )
@@ -215,9 +215,9 @@ def _key_of(misshapen: list[str]) -> str:
 def _arch_options(
     vits: list[tuple[str, VisionTransformer, dict]], record: dict
 ) -> str:
-    """Say which options give the config the ViT of the file.
+    """Return the options that give the config the ViT of the file.
 
-    '' if the ViTs have the same sizes.
+    Return '' if the ViTs have the same sizes.
     """
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
@@ -236,11 +236,11 @@ def _arch_options(
                 whole = ' '.join(f'{key}.{size}' for size in sizes)
             text = (
                 f'{setting} if the config has this setting; otherwise '
-                f'{whole}, with out_indices of the backbone and in_channels '
-                'of necks and heads that fit it'
+                f'{whole}, and fit out_indices of the backbone and '
+                'in_channels of necks and heads to it'
             )
             if arch.get('num_heads') == 'N':
-                text += ', N being its heads, which the file does not record'
+                text += ', where N is its number of heads (not in the file)'
             rows, columns = saved[PROJECTION].shape[-2:]
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
@@ -256,7 +256,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers or rotary positions that only one of the two has."""
+    """Refuse a file that differs from the ViT in registers or positions."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))
@@ -281,7 +281,7 @@ def _check_tokens(
 
 
 def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
-    """Refuse a number of attention heads other than the ViT's, if known."""
+    """Refuse a known number of heads that differs from the ViT's."""
     if heads not in (None, vit.arch_settings['num_heads']):
         arch = dict(vit.arch_settings, num_heads=heads)
         text = ', '.join(f'{key}={value}' for key, value in arch.items())
@@ -330,9 +330,9 @@ def _check_vit(
 ) -> None:
     """Refuse a ViT that would compute something other than the saved one.
 
-    Two examples: MAE's fine-tuned files have no final norm, and that of a
-    frozen ViT would therefore stay untrained; a ViT without LayerScale would
-    drop the factors in the file.
+    Two examples: MAE's fine-tuned files have no final norm, so the final norm
+    of a frozen ViT would stay untrained; a ViT without LayerScale would drop
+    the factors in the file.
     """
     _check_heads(vit, record.get('num_heads'), role)
     own = dict(vit.named_parameters())
@@ -346,8 +346,8 @@ def _check_vit(
     if untrained:
         raise CheckpointError(
             f'the checkpoint lacks {listed(untrained)} of {role}, which would '
-            'stay untrained: give a checkpoint that has it (for a test, one '
-            "of this model's own training), build the model "
+            'stay untrained: use a checkpoint that has it (for a test, one '
+            'from the training of this model), build the model '
             'without it (final_norm=False, layer_scale_init_value=0, or an '
             'out_type without a norm of its own), or freeze fewer layers'
         )
@@ -364,14 +364,14 @@ def _check_vit(
 def without_final_norm(
     checkpoint: dict, model: nn.Module, prefix: str
 ) -> dict:
-    """Leave out the final norms of a checkpoint that a ViT does not have.
+    """Leave out those final norms of a checkpoint that a ViT lacks.
 
     Feature pyramids and classifiers have other norms instead. MMEngine would
     warn about the unused ones in the checkpoint.
 
     Args:
         checkpoint (dict): Content of a checkpoint file. Not changed.
-        model (nn.Module): The ViT. For a model of another class the
+        model (nn.Module): The ViT. For a model of another class, the
             checkpoint is returned as it is.
         prefix (str): Prefix of the ViT's names in the checkpoint, with its
             dot; or ''.
@@ -388,7 +388,7 @@ def without_final_norm(
 
 
 def loaded_names(checkpoint: dict) -> dict[str, Any]:
-    """Return the weights of a checkpoint as MMEngine names them.
+    """Return the weights of a checkpoint under the names MMEngine uses.
 
     Args:
         checkpoint (dict): Content of a checkpoint file: the weights, or a
@@ -401,7 +401,7 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
 def after_prefix(
     state: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix; remove the prefix."""
+    """Return the tensors whose names have a prefix, without the prefix."""
     return {
         name.removeprefix(prefix): value
         for name, value in state.items()

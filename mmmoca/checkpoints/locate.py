@@ -99,7 +99,7 @@ def locate(
         weights (str, optional): 'raw' or 'averaged'. None for those under the
             file's usual key, which other programs load.
         recorded (object): The role that the file records for its only
-            encoder, if it does.
+            encoder, if any.
         source (str): Name of the file in errors.
 
     Returns:
@@ -138,16 +138,16 @@ def locate(
 
 
 def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
-    """Return the state dicts that a checkpoint holds.
+    """Return the state dicts in a checkpoint.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
 
     Returns:
         dict[str, dict[str, Tensor]]: The state dicts by their keys in the
-        file, '' for the file itself. They are those under the keys of known
-        layouts and of averaged weights. Prefixes that wrappers add to names
-        are removed.
+        file, '' for the file itself. Only the keys of known layouts and of
+        averaged weights are searched. Prefixes that wrappers add to names are
+        removed.
     """
     averaged = [key for key in checkpoint if _AVERAGED.search(str(key))]
     found = {}
@@ -218,7 +218,7 @@ def choose_encoder(
         found (list[Place]): The encoders in the file.
         which (str): 'teacher' or 'student'.
         recorded (object): The role that the file records for its only
-            encoder, if it does.
+            encoder, if any.
         source (str): Name of the file in errors.
 
     Returns:
@@ -244,7 +244,7 @@ def choose_encoder(
     if len(chosen) != 1:
         raise CheckpointError(
             f'{source} has {len(chosen)} encoders that could be the {which}, '
-            f'among {listed(found)}: choose with --which, or save one alone'
+            f'among {listed(found)}: choose with --which, or save only one'
         )
     return chosen[0], role
 
@@ -254,9 +254,10 @@ def layout_of(location: Location, ignored: Sequence[str], scaled: bool) -> str:
 
     Args:
         location (Location): The chosen encoder.
-        ignored (Sequence[str]): Names of tensors that are not the encoder's.
-        scaled (bool): Whether the encoder had LayerScale or rotary positions
-            in the file, as those of DINOv2 and DINOv3.
+        ignored (Sequence[str]): Names of tensors that do not belong to the
+            encoder.
+        scaled (bool): Whether the encoder in the file had LayerScale or rotary
+            positions, as in DINOv2 and DINOv3.
 
     Returns:
         str: See :class:`Backbone`.

@@ -17,10 +17,10 @@ class NameTable:
 
     Args:
         *rows (tuple[str, ...]): The beginning of a name in mmpretrain, then
-            the same in the other library, then other spellings of it that
-            are also read. ``#`` stands for the number of a layer. The first
-            row that fits a name is used. A beginning fits only up to a dot
-            or the end of the name.
+            its equivalent in the other library, then other spellings that
+            are also accepted. ``#`` stands for the number of a layer. The
+            first row that fits a name is used. A beginning fits only if a
+            dot or the end of the name follows it.
         spelling (tuple[str, str]): A pattern and its replacement, which are
             applied to a name of the other library before the rows.
     """
@@ -34,9 +34,10 @@ class NameTable:
     def to_mmpretrain(self, name: str) -> str:
         """Turn a name of the other library into mmpretrain's.
 
-        Names that no row fits stay as they are. transformers keeps queries,
-        keys and values apart: their names become ``layers.0.attn.q.weight``
-        and the like, which mmpretrain does not have.
+        Names that fit no row stay as they are. transformers has separate
+        tensors for queries, keys and values: their names become
+        ``layers.0.attn.q.weight`` and the like, which mmpretrain does not
+        have.
         """
         name = re.sub(*self._spelling, name)
         pairs = ((old, ours) for ours, *theirs in self._rows for old in theirs)
@@ -45,12 +46,12 @@ class NameTable:
     def from_mmpretrain(self, name: str, column: int = 1) -> str:
         """Turn a name of mmpretrain into one of the other library.
 
-        Names that no row fits stay as they are.
+        Names that fit no row stay as they are.
 
         Args:
             name (str): The name.
-            column (int): The position in each row of the name to write. In a
-                shorter row, the last name is written. Defaults to 1, the
+            column (int): The position of the name to write in each row. If a
+                row is shorter, its last name is written. Defaults to 1, the
                 first name of the other library.
         """
         pairs = ((row[0], row[: column + 1][-1]) for row in self._rows)
@@ -86,8 +87,8 @@ TIMM = NameTable(
 )
 _LAYER = 'encoder.layer.#'
 # Columns of the names that `save_pretrained` writes: for ViTModel; for
-# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, the layers
-# of which have no `encoder.` before them. In memory, models of transformers 5
+# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, whose
+# layers have no `encoder.` before them. In memory, models of transformers 5
 # mix names of all three columns.
 VIT, DINOV2, DINOV3 = 1, 2, 3
 HUGGINGFACE = NameTable(

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Brings encoders of all libraries into one form, that of mmpretrain's ViT.
+"""Converts encoders of all libraries to the form of mmpretrain's ViT.
 
-All functions expect mmpretrain's names. None but :func:`split_qkv` changes its
+All functions expect mmpretrain's names. Only :func:`split_qkv` changes its
 arguments.
 """
 
@@ -72,7 +72,7 @@ def check_floating(state_dict: Mapping[str, object], source: str) -> None:
         source (str): Name of the weights in errors.
 
     Raises:
-        CheckpointError: If any of them is not.
+        CheckpointError: If any of them is not such a tensor.
     """
     wrong = [
         name
@@ -93,14 +93,14 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
 
     Args:
         state_dict (Mapping[str, Tensor]): State dict of a ViT before
-            :func:`normalise`: queries, keys and values may be apart, and
+            :func:`normalise`: queries, keys and values may be separate, and
             there may be LayerScale.
         source (str): Name of the file in errors.
 
     Raises:
         CheckpointError: If a layer is missing between others, or a tensor
-            has another shape than the patch projection and the first MLP
-            imply. The message names the tensor.
+            does not have the shape that the patch projection and the first
+            MLP imply. The message names the tensor.
     """
     dims = len(state_dict[PROJECTION])
     hidden = len(state_dict.get('layers.0.ffn.layers.0.0.weight', ()))
@@ -146,7 +146,7 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
 def normalise(
     state_dict: Mapping[str, Tensor], record: Mapping, naming: str, source: str
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Bring an encoder into the form of mmpretrain's ViT.
+    """Convert an encoder to the form of mmpretrain's ViT.
 
     The encoder's output stays the same.
 
@@ -173,7 +173,7 @@ def normalise(
     state = _without_masks(_with_joint_qkv(state_dict, source))
     if _is_rotary(state, is_ours=grid is not None):
         state = _with_rotary_parts(state, heads, source)
-        changes.append('its positions are rotary ones, as DINOv3 has them')
+        changes.append('its positions are rotary, as in DINOv3')
     if scaled:
         state = _with_scaled_projections(state)
         changes.append('its LayerScale is multiplied into the projections')
@@ -186,7 +186,7 @@ def normalise(
 def _with_joint_qkv(
     state_dict: Mapping[str, Tensor], source: str
 ) -> dict[str, Tensor]:
-    """Join queries, keys and values that a file keeps apart."""
+    """Join queries, keys and values that are separate in a file."""
     state = dict(state_dict)
     for name in state_dict:
         match = _QKV.fullmatch(name)
@@ -208,7 +208,7 @@ def _with_joint_qkv(
 
 
 def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Apply the masks by which DINOv3 sets the biases of keys to 0."""
+    """Apply the masks with which DINOv3 sets the biases of keys to 0."""
     state = dict(state_dict)
     for name in state_dict:
         bias = name.removesuffix('_mask')
@@ -222,10 +222,10 @@ def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _is_rotary(state_dict: Mapping[str, Tensor], is_ours: bool) -> bool:
     """Return whether an encoder has rotary positions.
 
-    Some files contain their periods. timm and transformers do not save these.
-    So an encoder without added positions also counts as rotary if it has
-    registers and LayerScale, as DINOv3's encoders do, or if this package
-    wrote the file.
+    Some files contain the periods of these positions, but timm and
+    transformers do not save them. So an encoder without added positions also
+    counts as rotary if it has registers and LayerScale, as DINOv3's encoders
+    do, or if this package wrote the file.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     dinov3 = is_ours or state_dict.keys() >= scaled
@@ -238,14 +238,14 @@ def _with_rotary_parts(
 ) -> dict[str, Tensor]:
     """Add the tensors that define rotary positions.
 
-    If the number of heads is not recorded, each head has 64 channels.
+    If the number of heads is not recorded, heads of 64 channels are assumed.
     """
     state = dict(state_dict)
     dims = len(state[PROJECTION])
     # Files of older versions contain a pos_embed of zeros and the periods.
     if state.pop('pos_embed', torch.zeros(1)).any():
         raise CheckpointError(
-            f'the encoder in {source} has rotary and added positions'
+            f'the encoder in {source} has both rotary and added positions'
         )
     count = max(1, (dims // num_heads if num_heads else 64) // 4)
     periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
@@ -342,12 +342,12 @@ def grid_of(
         state_dict (Mapping[str, Tensor]): State dict of a ViT, see
             :func:`normalise`.
         recorded (Sequence[int], optional): Rows and columns that the file
-            records, if it does.
+            records, if any.
 
     Returns:
         tuple[int, int] | None: Rows and columns of patches, see
-        :func:`position_grid`. For rotary positions: the recorded grid, or the
-        grid of 224 x 224 pixels if none is recorded.
+        :func:`position_grid`. For rotary positions: the recorded grid, or, if
+        none is recorded, the grid for images of 224 x 224 pixels.
     """
     if 'pos_embed' in state_dict:
         return position_grid(recorded, state_dict['pos_embed'])
@@ -363,7 +363,7 @@ def position_grid(
 
     Args:
         recorded (Sequence[int], optional): Rows and columns that the file
-            records, if it does.
+            records, if any.
         pos_embed (Tensor): (1, extra + L, D).
         extra (int): Number of tokens that are not patches. Defaults to 1,
             for [CLS].
@@ -384,8 +384,8 @@ def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
     """Adapt a patch projection to another number of input channels.
 
     For one channel, the weights of all old channels are summed, so that a grey
-    image gives the same tokens as one in which all channels equal it. For N
-    channels, the weights of the old channels are repeated in turn and
+    image gives the same tokens as an image that repeats it in every channel.
+    For N channels, the weights of the old channels are repeated in turn and
     multiplied by C / N, so that activations keep their scale. timm's
     ``adapt_input_conv`` does the same.
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from .errors import CheckpointError
 from .record import broken_entry
 
-# The largest ratio of the size of the content to that of the file. PyTorch
-# does not compress; files that were compressed later stay far below this.
+# The content may be at most this many times as large as the file. PyTorch does
+# not compress; files that were compressed later stay far below this.
 MOST_PACKED = 50
-# The largest number and nesting depth of containers in a file. Those of the
+# The largest number and nesting depth of containers in a file. Files of the
 # largest encoders have a few thousand containers, nested ten deep.
 MOST_CONTAINERS, MOST_DEPTH = 2**20, 100
 _KEYS = str | int | float | None
@@ -23,14 +23,15 @@ def check_content(checkpoint: dict, path: str) -> None:
     """Refuse a checkpoint with content that no reader can use.
 
     Args:
-        checkpoint (dict): What was read from the file, of any content.
+        checkpoint (dict): What was read from the file. It may have any
+            content.
         path (str): The file.
 
     Raises:
         CheckpointError: If ``state_dict`` is not a dict, a tensor is not a
             plain dense one, the tensors are larger than the file can hold,
-            containers are nested too deep or are too many, or the record of
-            this package has an entry that cannot be used.
+            there are too many containers or too deeply nested ones, or this
+            package's record has an entry that cannot be used.
     """
     state = checkpoint.get('state_dict', {})
     if not isinstance(state, dict):
@@ -54,12 +55,12 @@ def check_content(checkpoint: dict, path: str) -> None:
 
 
 def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors in nested containers, with their places as names.
+    """Yield all tensors in nested containers, each named by its place.
 
     The depth and the number of the containers are limited, because readers
     walk through containers, compare them and print them. None of this would
-    end for a container that contains itself, or for thirty nested tuples of
-    which each contains the next one twice.
+    end for a container that contains itself, or for thirty nested tuples, each
+    of which contains the next one twice.
     """
     left, visited = [('', 0, content)], 0
     while left:
@@ -70,21 +71,22 @@ def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
             visited += 1
             if depth > MOST_DEPTH or visited > MOST_CONTAINERS:
                 raise CheckpointError(
-                    f'{path} is refused: its containers are nested deeper '
-                    f'than {MOST_DEPTH} times, or more than {MOST_CONTAINERS}'
+                    f'{path} is refused: it has more than {MOST_CONTAINERS} '
+                    'containers, or they are nested more than '
+                    f'{MOST_DEPTH} deep'
                 )
             keys = value if isinstance(value, dict) else range(len(value))
             for key in keys:
                 if not isinstance(key, _KEYS):
                     raise CheckpointError(
-                        f'{path} is refused: a key in it is a '
-                        f'{type(key).__name__}, no number or text'
+                        f'{path} is refused: one of its keys is a '
+                        f'{type(key).__name__}, not a number or text'
                     )
                 left.append((f'{name}.{key}', depth + 1, value[key]))
 
 
 def _problem(tensor: Tensor) -> str | None:
-    """Say why a tensor is not a plain dense one, or return None."""
+    """Return why a tensor is not a plain dense one, or None."""
     if tensor.is_meta:
         return 'a tensor without values (device meta)'
     if tensor.is_nested or tensor.layout != torch.strided:
@@ -93,5 +95,5 @@ def _problem(tensor: Tensor) -> str | None:
         return 'a quantised tensor'
     held = tensor.untyped_storage().nbytes()
     if tensor.numel() * tensor.element_size() > held:
-        return f'an expanded tensor: {tuple(tensor.shape)} of {held} bytes'
+        return f'an expanded tensor: {tuple(tensor.shape)} in {held} bytes'
     return None

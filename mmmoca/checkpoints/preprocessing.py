@@ -31,11 +31,11 @@ class Preprocessing(NamedTuple):
             resizing, and cropping unless the whole image is resized.
         mean (tuple[float, ...]): Mean of each channel, in the order of
             ``channel_order`` and in pixel values of the image file: 0 to 255
-            for images of 8 bits.
+            for 8-bit images.
         std (tuple[float, ...]): Standard deviation of each channel, in the
             same order and unit.
-        channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' for the order
-            of the image file.
+        channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' (the order
+            in the image file).
         img_size (tuple[int, int]): Height and width in pixels of the
             encoder's input.
         source (str): Where mean and std come from: 'config' (a config, or
@@ -100,13 +100,13 @@ def preprocessing_of(
         if len(known.get('mean', ())) != channels or not _split(known)[1]:
             raise CheckpointError(
                 'the config does not say how images are prepared: it needs a '
-                f'data_preprocessor of {channels} channels, and a validation '
+                f'data_preprocessor for {channels} channels, and a validation '
                 'pipeline that resizes the shorter side and crops, or that '
                 'resizes to one size'
             )
     loader, sizing = _split(known)
     if any(len(known.get(k) or ()) != channels for k in ('mean', 'std')):
-        # There are none, or they have another number of channels.
+        # Mean and std are missing, or have another number of channels.
         loader, known = {}, {}
     known |= _given(mean, std, channels) or _assumed(known, channels)
     order = known.get('channel_order')

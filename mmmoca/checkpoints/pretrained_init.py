@@ -26,10 +26,10 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
     The weights that were read stay in memory until MMEngine loads them.
-    ``init_cfg`` of a module is rewritten, because many classes of models read
-    it themselves: they would ignore a prefix; and if the one Pretrained init
-    is in a list or has the class ``PretrainedInit`` as type, they would
-    overwrite the loaded weights.
+    The ``init_cfg`` of a module is rewritten, because many classes of models
+    read it themselves. They would ignore a prefix. If the only Pretrained init
+    is in a list, or has the class ``PretrainedInit`` as its type, they would
+    also overwrite the loaded weights.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
@@ -72,7 +72,7 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
 
 
 def starts_pretrained(model: nn.Module) -> bool:
-    """Return whether a part of a model has a Pretrained init."""
+    """Return whether any part of a model has a Pretrained init."""
     inits = [init for module in model.modules() for init in _inits(module)]
     return any(_is_pretrained(init['type']) for init in inits)
 
@@ -101,16 +101,17 @@ def _check_init(
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
         raise CheckpointError(
-            f'no name in the file matches {role}: it has {listed(has)}; '
-            'write the prefix that its names have, such as '
-            "prefix='teacher.' (None for no prefix); or, if it has a ViT, "
-            "checkpoint='mmmoca-teacher://FILE' and prefix='backbone.'"
+            f'no name in the file matches {role}. The names in the file '
+            f'begin with {listed(has)}; write their prefix, such as '
+            "prefix='teacher.' (None for no prefix). If the file has a ViT, "
+            "you can write checkpoint='mmmoca-teacher://FILE' and "
+            "prefix='backbone.' instead"
         )
     report = check_fit(module, part, checkpoint.get('meta'), role)
     note = ''
     if start == 'backbone.' and TEACHER_CLS in state:
         note = (
-            "this is a pretraining run's student; prefix='teacher.' is the "
+            "this is a pretraining run's student; prefix='teacher.' loads the "
             'teacher, which the paper evaluates'
         )
     return report, note, part

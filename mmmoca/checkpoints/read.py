@@ -38,8 +38,8 @@ def check_intact(path: str | os.PathLike) -> bool:
     PyTorch writes these checksums, but does not check them when it reads.
 
     Args:
-        path (str | os.PathLike): A file of ``torch.save`` in its present
-            format, which is a zip archive.
+        path (str | os.PathLike): A file that ``torch.save`` wrote in its
+            present format, a zip archive.
 
     Returns:
         bool: Whether the file can be mapped into memory, because nothing in
@@ -68,7 +68,7 @@ def check_intact(path: str | os.PathLike) -> bool:
         )
     if damaged is not None:
         raise CheckpointError(
-            f'{path} is damaged: {damaged!r} in it is not what was written'
+            f'{path} is damaged: {damaged!r} in it has a wrong checksum'
         )
     if not any(part.filename.endswith('/data.pkl') for part in parts):
         raise _unreadable(path)  # an archive of something else
@@ -83,7 +83,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
-            of safetensors. The format is found from its content.
+            of safetensors. The format is detected from the content.
         lazy (bool): Map the file into memory if possible, so that tensors
             that nobody uses, such as the optimiser's, take no memory. The
             file must not be overwritten in place while its tensors are in
@@ -112,7 +112,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _check_file(path: str) -> None:
-    """Refuse a path that is no file, or one of several files of a model."""
+    """Refuse a path that is not a file, or a file with part of a model."""
     if os.path.isdir(path):
         kinds = '.pth', '.pt', '.bin', '.safetensors'
         names = [name for name in os.listdir(path) if name.endswith(kinds)]
@@ -142,7 +142,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
     except (OSError, MemoryError) as error:
-        # PyTorch seeks to before the beginning of a truncated file: EINVAL.
+        # In a truncated file, PyTorch seeks to before the start: EINVAL.
         if getattr(error, 'errno', None) != errno.EINVAL:
             raise
         raise _unreadable(path) from error
@@ -153,7 +153,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
             raise _unreadable(path, error.__context__ or error) from error
         raise CheckpointError(
             f'{path} is refused: it pickles {kind[1]}, which can run any '
-            'code. Save its state dict alone, or, if you trust the file, set '
+            'code. Save only its state dict, or, if you trust the file, set '
             'the environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1'
         ) from error
     # A damaged file may call the allowed functions with any arguments, so they
@@ -163,7 +163,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
 
 
 def _check_pickles(path: str, is_archive: bool) -> None:
-    """Check all pickles in a file by :func:`check_tuples`."""
+    """Check all pickles in a file with :func:`check_tuples`."""
     if is_archive:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
@@ -197,7 +197,7 @@ def _read_safetensors(path: str, lazy: bool) -> dict:
         try:
             meta['mmmoca'] = json.loads(meta['mmmoca'])
         except (ValueError, RecursionError) as error:
-            raise _unreadable(path, "its entry 'mmmoca' is no JSON") from error
+            raise _unreadable(path, "its 'mmmoca' is not JSON") from error
     return dict(state_dict=state_dict, meta=meta)
 
 
@@ -206,9 +206,9 @@ def _unreadable(
 ) -> CheckpointError:
     why = '' if reason is None else f' ({str(reason).splitlines()[0]})'
     return CheckpointError(
-        f'{path} is truncated or no checkpoint, or has more in it than '
+        f'{path} is truncated or not a checkpoint, or contains more than '
         f'tensors, numbers and text{why}: copy or download it again, or '
-        'save its state dict alone'
+        'save only its state dict'
     )
 
 
@@ -220,8 +220,8 @@ def local_file(source: str) -> Iterator[str]:
 
     Args:
         source (str): A path; a URL, which is downloaded once; an address of
-            a file backend of MMEngine, such as s3://; or a name of the model
-            zoos that MMEngine knows, such as torchvision://resnet50.
+            a file backend of MMEngine, such as s3://; or a name from a model
+            zoo that MMEngine knows, such as torchvision://resnet50.
 
     Yields:
         str: Path of the file. Downloaded files are kept in the folder of
@@ -248,14 +248,14 @@ def local_file(source: str) -> Iterator[str]:
             path = stack.enter_context(fileio.get_local_path(source))
         except Exception as error:  # each backend has errors of its own
             raise CheckpointError(
-                f'{source} is no file, and cannot be fetched ({error!r}): '
+                f'{source} is not a file, and cannot be fetched ({error!r}): '
                 'give a path, a URL, or an address of a file backend'
             ) from error
         yield str(path)
 
 
 def _zoo_url(source: str) -> str:
-    """Replace a name in a model zoo by its URL; keep any other address."""
+    """Replace a name in a model zoo with its URL; keep other addresses."""
     scheme, _, name = source.partition('://')
     if scheme in ('torchvision', 'modelzoo'):
         zoo = get_torchvision_models()
@@ -285,7 +285,7 @@ def _download(source: str) -> str:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             digits = hub.HASH_REGEX.search(name)
             hub.download_url_to_file(source, path, digits and digits[1])
-    # RuntimeError: the download does not have the hash in its name.
+    # RuntimeError: the download does not match the hash in its name.
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f'{source} cannot be downloaded ({error}): without a network, '

@@ -137,7 +137,7 @@ def _shown(value: object) -> str:
 
 
 def run_record(config: dict, model: nn.Module) -> dict:
-    """Return what a run records of its encoder whenever it saves it.
+    """Return what a run records about its encoder in each checkpoint.
 
     Args:
         config (dict): Config of the run, as plain values.
@@ -194,7 +194,7 @@ def images_record(
         )
         for mode in ('val', 'test', 'train')
     )
-    # Configs without validation define the pipeline for evaluation here.
+    # Configs without validation define the evaluation pipeline here.
     evaluated = [*evaluated, config.get('test_pipeline')]
     steps = next(filter(None, evaluated), None)
     loaders = _loaders(steps or trained)[:1]
@@ -236,7 +236,7 @@ def _reads_bands(loader: dict) -> bool:
 def normalisation(
     images: dict,
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the mean and std of each channel, in RGB order for colours.
+    """Return mean and std of each channel, in RGB order for colour images.
 
     Args:
         images (dict): What :func:`images_record` returned.
@@ -253,15 +253,16 @@ def normalisation(
 
 
 def other_normalisation(saved: dict, own: dict) -> str | None:
-    """Say that a checkpoint's images were normalised differently from a run's.
+    """Compare the normalisation of a checkpoint's images with a run's.
 
     Args:
         saved (dict): Record of the checkpoint, see :func:`record_of`.
         own (dict): Record of the run, see :func:`run_record`.
 
     Returns:
-        str | None: A sentence; None if all numbers agree to within 2 %, if a
-        record has no mean and std, or if the numbers of channels differ.
+        str | None: A sentence that says how they differ; None if all numbers
+        agree to within 2 %, if a record has no mean and std, or if the numbers
+        of channels differ.
     """
     pairs = [
         normalisation(record.get('preprocessing') or {})
@@ -279,21 +280,21 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
         for numbers in pairs
     )
     return (
-        'its images were normalised by mean {} (RGB), and those of this '
-        'config by mean {}: set model.data_preprocessor.mean and std'
+        'its images were normalised with mean {} (RGB), and those of this '
+        'config with mean {}: set model.data_preprocessor.mean and std'
     ).format(*texts)
 
 
 def other_feature(saved: dict, config: dict) -> str | None:
-    """Say that a config evaluates another feature than a checkpoint's run did.
+    """Compare the feature that a config evaluates with a checkpoint's.
 
     Args:
         saved (dict): Record of the checkpoint, see :func:`record_of`.
         config (dict): Config of the evaluation, as plain values.
 
     Returns:
-        str | None: A sentence; None if both features are the same, or if one
-        of them is not known.
+        str | None: A sentence that says how they differ; None if they are the
+        same, or if one of them is not known.
     """
     model = config.get('model') or {}
     parts = model.get('backbone'), model.get('neck')
@@ -311,7 +312,7 @@ def other_feature(saved: dict, config: dict) -> str | None:
     )
     return (
         f'its run trained and evaluated [{other.upper()}], and this config '
-        f'evaluates [{own.upper()}]: for the former write {how[other]}'
+        f'evaluates [{own.upper()}]: to get the former, write {how[other]}'
     )
 
 

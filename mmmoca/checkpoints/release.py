@@ -13,8 +13,8 @@ from .normal_form import position_grid
 from .read import read_checkpoint
 from .write import file_record
 
-# Beginnings of names in the authors' release and in this package. The rest of
-# the name of a ViT's tensor is timm's in the release.
+# Beginnings of names in the authors' release and in this package. In the
+# release, the rest of the name of a ViT's tensor is as in timm.
 _EXTRACTOR = 'bow_extractor.bow_extractor.0.'
 _BLOCKS = 'decoder_blocks_cls_pt.', 'decoder_cls_pt.blocks.'
 _RELEASED = {
@@ -52,7 +52,7 @@ _DROPPED = re.compile(
 
 
 def convert_release_name(name: str) -> str | None:
-    """Turn a name of the authors' full model into :class:`MOCA`'s.
+    """Turn a name in the authors' full model into that in :class:`MOCA`.
 
     Args:
         name (str): Key of the released state dict.
@@ -99,10 +99,10 @@ def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
 def convert_release(
     checkpoint: dict, source: str | os.PathLike
 ) -> tuple[dict, list[str]]:
-    """Convert the authors' file to a checkpoint that pretraining starts from.
+    """Convert the authors' file to a checkpoint to start pretraining from.
 
     Teacher, student, decoder, prototype generators, codebook, its pointer
-    and mu are taken over; the optimiser and all schedules start anew.
+    and mu are kept; the optimiser and all schedules start anew.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
@@ -115,7 +115,7 @@ def convert_release(
 
     Raises:
         CheckpointError: If the file is not the authors' full model, or is a
-            variant of it that this package does not have.
+            variant of it that this package does not support.
     """
     state = _released_state(checkpoint)
     if state is None:

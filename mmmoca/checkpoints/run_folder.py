@@ -26,8 +26,8 @@ class FolderLock:
     """Lets one run at a time write to a folder.
 
     The lock ends with its process, so a killed process leaves no lock behind.
-    A lock that an exception left in place is taken over by the next lock of
-    the same thread on this folder.
+    If an exception leaves a lock in place, the next lock of the same thread on
+    this folder takes it over.
 
     Args:
         folder (str | os.PathLike): The folder. It is made if it is missing.
@@ -41,7 +41,7 @@ class FolderLock:
 
     # POSIX releases a lock as soon as its process closes the file, even if the
     # process has the file open a second time. So a process opens the file of a
-    # folder once, and a new lock takes it over.
+    # folder once, and a new lock takes over the open file.
     _held: ClassVar[dict[Path, 'FolderLock']] = {}
     _file: IO | None = None
 
@@ -63,7 +63,7 @@ class FolderLock:
         try:
             # The workers of a data loader may outlive a killed run. They do
             # not inherit a POSIX lock. They would inherit a flock lock, such
-            # as those of the package filelock before version 4.
+            # as one of the package filelock before version 4.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -96,7 +96,7 @@ class FolderLock:
 
 def _taken(folder: Path, owner: str, argument: str) -> RuntimeError:
     return RuntimeError(
-        f'another run writes to {folder} ({owner}): give another {argument}'
+        f'another run writes to {folder} ({owner}): choose another {argument}'
     )
 
 

@@ -26,8 +26,8 @@ _OURS = (FILE_SCHEME, *_ENCODERS)
 class ReadAddress(str):
     """An address that carries its checkpoint in memory for one load.
 
-    A file that was read for a check is passed to MMEngine's initialisers in
-    this way, so that it is not read twice.
+    In this way, a file that was read for a check is passed to MMEngine's
+    initialisers, so that it is not read twice.
 
     Args:
         address (str): The address.

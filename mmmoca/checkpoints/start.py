@@ -3,8 +3,8 @@
 
 ``load_from=FILE`` fills the backbone of a model from a file of any layout.
 ``load_from='mmmoca-start://FILE'`` is for pretraining. It fills the student
-and the teacher. If the file is of a MOCA run, it also fills the rest of the
-model.
+and the teacher. If the file is from a MOCA run, it also fills the rest of
+the model.
 """
 
 import math
@@ -38,12 +38,12 @@ def load_start(
 ) -> tuple[list[str], dict]:
     """Fill a model for pretraining from a file of any known layout.
 
-    If the file is of a MOCA run, its teacher fills the teacher and its student
-    fills the student. From any other file, one encoder fills both: its teacher
-    if it has one, otherwise its only encoder. Positions are resized, and the
-    patch projection is adapted to the model's number of channels. The
-    codebook, the decoder and the prototype generators stay as initialised if
-    the model has others than the file.
+    If the file is from a MOCA run, its teacher fills the teacher and its
+    student fills the student. From any other file, one encoder fills both: the
+    file's teacher if it has one, otherwise its only encoder. Positions are
+    resized, and the patch projection is adapted to the model's number of
+    channels. The codebook, the decoder and the prototype generators keep their
+    initial values if those in the file do not fit the model.
 
     Args:
         model (nn.Module): A :class:`MOCA`.
@@ -118,7 +118,7 @@ def with_resized_mean(
         model (nn.Module): The MOCA model that will load the tensors.
 
     Returns:
-        Mapping[str, Tensor]: The tensors, in which the mean tokens fit.
+        Mapping[str, Tensor]: The tensors, with mean tokens that fit.
     """
     mean = state.get('codebook.token_mean')
     if mean is None or grid is None or len(mean) != math.prod(grid):
@@ -152,7 +152,7 @@ def take_backbone(
     saved = loaded_names(checkpoint)
     own, vit = model.state_dict(), getattr(model, 'backbone', None)
     parts = {name.partition('.')[0] for name in own.keys() & saved}
-    # Files of timm may also share a `head`, but have no `backbone`.
+    # timm's files may also share a `head`, but have no `backbone`.
     is_ours = 'backbone' in parts and len(parts) > 1
     if TEACHER_CLS not in saved and (
         not isinstance(vit, VisionTransformer)
@@ -174,6 +174,6 @@ def take_backbone(
 
 
 def _part(name: str) -> str:
-    """Return the part of the model, or of its head, that has a tensor."""
+    """Return the part of the model or its head that a tensor belongs to."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

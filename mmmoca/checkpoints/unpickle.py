@@ -29,7 +29,7 @@ class _History(HistoryBuffer):
     def __setstate__(self, state: dict) -> None:
         values, counts = state['_log_history'], state['_count_history']
         if not type(values) is type(counts) is _Array:
-            raise UnpicklingError('A log history is no array of numbers.')
+            raise UnpicklingError('A log history is not an array of numbers.')
         self.__init__(values, counts, state['max_length'])
         # So that it is pickled under its original name when saved again.
         self.__class__ = HistoryBuffer
@@ -52,7 +52,7 @@ class _DType:
         self.value = np.dtype(code) if isinstance(code, str) else None
         if self.value is None or self.value.kind not in 'biuf':
             raise UnpicklingError(
-                f"NumPy's type {code!r} is not read: only numbers are"
+                f"NumPy's type {code!r} is not accepted, only numbers are"
             )
 
     def __setstate__(self, state: tuple) -> None:
@@ -91,10 +91,10 @@ def _numbers(dtype: _DType, content: bytes) -> np.ndarray:
 
 
 def check_tuples(pickled: bytes | IO[bytes]) -> None:
-    """Refuse a pickle with a tuple of more parts than anyone can visit.
+    """Refuse a pickle with a tuple of too many nested parts.
 
-    Unpickling hashes a tuple that is the key of a dict, part by part. Forty
-    nested tuples, each of which contains the next one twice, take only some
+    If a tuple is the key of a dict, unpickling hashes it part by part. Forty
+    nested tuples, each of which contains the next one twice, take only a few
     bytes in a file, but hashing them would never end.
 
     Args:
@@ -128,9 +128,9 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
             ]
 
 
-# What is allowed, each with its name in files. NumPy 2 renamed the module
-# `core`, and files with either name exist. Files of the authors and of DINO
-# contain a Namespace.
+# The allowed functions and classes, each with its name in files. NumPy 2
+# renamed the module `core`, and files with either name exist. Files of the
+# authors and of DINO contain a Namespace.
 _STAND_INS = [
     (argparse.Namespace, 'argparse.Namespace'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
@@ -155,8 +155,8 @@ def safe_unpickling() -> Iterator[None]:
 
     In this context it accepts tensors, plain values, log histories, NumPy's
     numbers and arrays, and ``argparse.Namespace``. It ignores what other code
-    in the process has added by ``torch.serialization.add_safe_globals``, such
-    as the real ``getattr``, which MMEngine adds. Afterwards PyTorch's list is
+    in the process added with ``torch.serialization.add_safe_globals``, such as
+    the real ``getattr``, which MMEngine adds. Afterwards, PyTorch's list is
     as before; PyTorch's own context, ``safe_globals``, would shorten it.
     """
     with _LOCK:

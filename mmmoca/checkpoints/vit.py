@@ -44,7 +44,7 @@ def adapt_backbone(
     Raises:
         CheckpointError: If the patch grid is unknown, if ``source_grid`` does
             not fit the position embedding, or if ``img_size`` is not a
-            multiple of the patch.
+            multiple of the patch size.
     """
     if source_grid is not None:
         rotary = 'pos_embed' not in backbone.state_dict
@@ -52,7 +52,7 @@ def adapt_backbone(
         if not rotary and math.prod(source_grid) != patches:
             raise CheckpointError(
                 f'the position embedding has {patches} patches, not '
-                f'{source_grid[0]} x {source_grid[1]}: give its --source-grid'
+                f'{source_grid[0]} x {source_grid[1]}: correct --source-grid'
             )
         backbone = backbone._replace(grid=tuple(source_grid))
     size = backbone.img_size  # an error if the grid is unknown
@@ -61,7 +61,7 @@ def adapt_backbone(
     patch = projection.shape[2:]
     if len(size) != 2 or any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'--img-size {size} must be two multiples of the patch, '
+            f'--img-size {size} must be two multiples of the patch size, '
             f'{patch[0]} x {patch[1]}'
         )
     grid = tuple(int(s // p) for s, p in zip(size, patch))
@@ -99,7 +99,7 @@ def build_vit(
     if 'ln1.weight' not in state:
         raise CheckpointError(
             'the encoder has no final norm, after which features are taken: '
-            'give a pretrained encoder, not a fine-tuned classifier or '
+            'use a pretrained encoder, not a fine-tuned classifier or '
             'detector'
         )
     _, channels, *patch = state[PROJECTION].shape
@@ -166,14 +166,14 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     if periods is not None and heads not in (None, *usual):
         raise CheckpointError(
             f'{heads} attention heads do not fit the rotary positions, which '
-            f'are for {usual.pop()}: if the file is of transformers or timm, '
+            f'are for {usual.pop()}: if transformers or timm wrote the file, '
             "put the encoder's config.json into the same folder"
         )
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if type(heads) is not int or heads < 1 or dims % heads:  # refuses True
         raise CheckpointError(
             f'the number of attention heads of a ViT of {dims} channels is '
-            f'{heads or "not recorded"}: give one that divides them, by '
-            'num_heads=N (--num-heads N)'
+            f'{heads or "not recorded"}: give a number that divides the '
+            'channels, with num_heads=N (--num-heads N)'
         )
     return heads

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Makes checkpoints from others, and writes them whole or not at all."""
+"""Makes checkpoints from other files, and writes them atomically."""
 
 import hashlib
 import json
@@ -82,8 +82,8 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
     Args:
         checkpoint (dict): ``state_dict``, and ``meta`` of plain values.
         path (str | os.PathLike): The file. If it ends in ``.safetensors``, it
-            has this format, with ``meta`` as JSON in its metadata. Otherwise
-            it is written by ``torch.save``.
+            has that format, with ``meta`` as JSON in its metadata. Otherwise
+            ``torch.save`` writes it.
     """
     # Clones, because saving a view saves its whole storage.
     state_dict = {
@@ -95,7 +95,7 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             from safetensors.torch import save
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
-            # Files of safetensors' save_file are readable only to their owner.
+            # Only their owner can read the files of safetensors' save_file.
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)

@@ -10,7 +10,7 @@ from mmmoca.version import __version__
 from ..encoder import Encoder
 from .timm import resampling
 
-# Python that loads a folder of each format and encodes normalised images.
+# Code that loads a folder of each format and encodes normalised images.
 _USAGE = {
     'timm': """\
 import timm
@@ -40,7 +40,7 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
-# Python that prepares an RGB photo for this code, or computes its features.
+# Code that prepares an RGB photo for the code above, or computes its features.
 _PREPARED = {
     'timm': """\
 import timm
@@ -65,7 +65,7 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
 }
-# Python that prepares an RGB photo without the help of a library.
+# Code that prepares an RGB photo without the help of a library.
 _PREPARED_BY_HAND = """\
 import numpy as np
 from PIL import Image, ImageOps
@@ -92,7 +92,7 @@ _CARD = """\
 
 Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 
-Features are those after the final norm: [CLS], [AVG] (the mean patch token)
+Features are taken after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves.
 
 Images have {channels} channels ({order}){assumed}.
@@ -105,8 +105,8 @@ Images have {channels} channels ({order}){assumed}.
 License of the weights: {license}.
 {citation}"""
 _RESIZES = (
-    'It resizes images differently from mmmoca. This changes the features, '
-    'the more so the smaller the images become.\n'
+    'This code resizes images differently from mmmoca, which changes the '
+    'features. The smaller the resized images, the larger the change.\n'
 )
 _CITATION = """
 MOCA: Self-supervised Representation Learning by Predicting Masked Online
@@ -123,7 +123,7 @@ def write_card(
     license: str | None,
     name: str,
 ) -> None:
-    """Write ``README.md``, a model card as the Hugging Face Hub reads it.
+    """Write ``README.md``, a model card for the Hugging Face Hub.
 
     Args:
         folder (Path): The folder to write to.

@@ -56,7 +56,7 @@ FORMATS: dict[str, tuple[str, list[str], Callable]] = {
 
 
 def check_target(out: str | os.PathLike, to: str) -> None:
-    """Check what can be checked before a checkpoint is read.
+    """Check the target of an export before a checkpoint is read.
 
     Args:
         out (str | os.PathLike): See :func:`export_encoder`.
@@ -67,7 +67,7 @@ def check_target(out: str | os.PathLike, to: str) -> None:
         ImportError: If a package that the format needs is missing.
     """
     if os.path.lexists(out):
-        raise CheckpointError(f'{out} exists: give a name that is free')
+        raise CheckpointError(f'{out} exists: choose another name')
     for module in ['huggingface_hub', 'safetensors', *FORMATS[to][1]]:
         import_extra(module, f'the export to {to}', 'export')
 
@@ -125,7 +125,7 @@ def export_encoder(
         images = torch.randn(2, *shape)
         try:
             found = write(encoder, folder, images)
-        except SafetensorError as error:  # of a full disk, say
+        except SafetensorError as error:  # for example, a full disk
             raise OSError(f'{out} cannot be written: {error}') from error
         if found is not None:
             _compare(found, Features(encoder.backbone)(images), to)

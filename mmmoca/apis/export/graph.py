@@ -62,7 +62,7 @@ def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
 def write_onnx(
     encoder: Encoder, folder: Path, images: Tensor
 ) -> list[np.ndarray] | None:
-    """Write ``model.onnx``, and weights above 2 GB to a second file.
+    """Write ``model.onnx``; weights above 2 GB go to a second file.
 
     Args:
         encoder (Encoder): The encoder.
@@ -115,5 +115,5 @@ def write_torch_export(
     torch.export.save(_exported(encoder), file)
     (folder / 'model.pt2').write_bytes(file.getbuffer())
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', UserWarning)  # about its reading
+        warnings.simplefilter('ignore', UserWarning)  # about loading
         return torch.export.load(folder / 'model.pt2').module()(images)

@@ -23,15 +23,18 @@ def resampling(name: str) -> Resampling:
 
 
 def side_or_sides(size: tuple[int, int]) -> int | list[int]:
-    """Return a square size as one int, which all readers know, or a list."""
+    """Return a size as a list, or as one int if it is square.
+
+    All readers accept one int.
+    """
     return size[0] if size[0] == size[1] else list(size)
 
 
 def mlp_ratio(vit: VisionTransformer) -> float:
     """Return the ratio of MLP width to token width.
 
-    Libraries multiply it by the token width and round down. The ratio is such
-    that the result is the exact MLP width.
+    Libraries multiply it by the token width and round down. This ratio
+    makes the result the exact MLP width.
     """
     dims = vit.embed_dims
     hidden = vit.arch_settings['feedforward_channels']
@@ -42,7 +45,7 @@ def mlp_ratio(vit: VisionTransformer) -> float:
 
 
 def round_periods(vit: VisionTransformer) -> None:
-    """Replace periods rounded to bfloat16 by the exact ones, in place.
+    """Replace periods rounded to bfloat16 with the exact ones, in place.
 
     DINOv3's authors save the periods of rotary positions in bfloat16. Other
     libraries compute the exact ones. Periods that differ from these by more
@@ -60,12 +63,12 @@ def _tokens(
     registers, positions = token_parts(state)
     if positions != 'rope':
         options = {}
-        if registers:  # timm has positions for both [CLS] and these, or none
+        if registers:  # timm has positions for [CLS] and registers, or neither
             first = state['pos_embed'][:, :1]
             state['pos_embed'] = state['pos_embed'][:, 1:]
             state['cls_token'] = state['cls_token'] + first
             options = dict(reg_tokens=registers, no_embed_class=True)
-        # With other arguments, this architecture is any plain ViT.
+        # With its arguments, this architecture can be any plain ViT.
         return 'vit_base_patch16_224', dict(options, fc_norm=False)
     round_periods(vit)
     for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
@@ -86,8 +89,8 @@ def write_timm(
 ) -> tuple[Tensor, ...]:
     """Write a folder that ``timm.create_model('local-dir:FOLDER')`` loads.
 
-    The forward pass of timm's model returns [AVG] if that is known to be the
-    feature of the encoder for k-NN. Otherwise it returns [CLS].
+    The forward pass of timm's model returns [AVG] if this is known to be the
+    encoder's feature for k-NN. Otherwise it returns [CLS].
 
     Args:
         encoder (Encoder): The encoder.

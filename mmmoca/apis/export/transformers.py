@@ -52,8 +52,8 @@ def _tokens(
 def _check_square(kind: str, what: str, size: tuple[int, int]) -> None:
     if size[0] != size[1]:
         raise CheckpointError(
-            f'{kind} takes only square {what}, not of {size[0]} x {size[1]}: '
-            'give another --img-size, or export to onnx, torch-export or '
+            f'{kind} accepts only square {what}, not {size[0]} x {size[1]}: '
+            'choose another --img-size, or export to onnx, torch-export or '
             'safetensors'
         )
 
@@ -97,7 +97,9 @@ def write_transformers(
     )
     kind = getattr(transformers, name, None)
     if kind is None:
-        raise ImportError(f'this transformers has no {name}: install another')
+        raise ImportError(
+            f'this version of transformers has no {name}: install another one'
+        )
     model = kind(kind.config_class(**common | options))
     split_qkv(state)
     named = {
@@ -124,7 +126,7 @@ write_dinov2 = partial(write_transformers, dinov2=True)
 
 
 def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
-    """Return the class of a processor like our pipeline, and its arguments."""
+    """Return a processor's class and arguments that match our pipeline."""
     size = dict(zip(('height', 'width'), settings.img_size))
     numbers = dict(
         size=size,
