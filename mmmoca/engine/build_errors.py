@@ -100,7 +100,7 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
     place = listed(keys_named(cfg, name)) or name
     parents = getattr(kind, '__mro__', (kind,))
     if owner not in [getattr(p, '__name__', None) for p in parents]:
-        # The class has built a part, which refuses the argument.
+        # The class builds a part, and this part refuses the argument.
         return f'{place}: {error}'
     known = []
     for parent in parents:  # each hands its **kwargs to the next
@@ -120,10 +120,10 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
 
 
 def unknown_class(cfg: dict, name: str, kind: str) -> str:
-    """Write the error for a class that is not registered.
+    """Compose the error message for a class that is not registered.
 
     Args:
-        cfg (dict): The config that names it.
+        cfg (dict): The config that names the class.
         name (str): Name of the class.
         kind (str): The name of its registry, such as 'model'.
 
@@ -141,7 +141,7 @@ def unknown_class(cfg: dict, name: str, kind: str) -> str:
     return (
         f'{listed(keys) or "type"}: there is no {kind} {name}. '
         + (f'Did you mean {listed(near)}? ' if near else '')
-        + 'A class of your own is registered by a module in custom_imports'
+        + 'To register a class of your own, add its module to custom_imports'
     )
 
 

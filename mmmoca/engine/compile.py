@@ -20,10 +20,10 @@ def compile_forward(
 ) -> None:
     """Compile the computations of a training step.
 
-    These are the methods that ``passes`` of the model names. Each becomes one
+    ``passes`` of the model lists the methods to compile. Each becomes one
     graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
-    the student's pass with its decoder, and the losses. If a model has
-    no ``passes``, its ``forward`` is compiled. ``blocks`` compiles each
+    the student's pass with its decoder, and the losses. If a model has no
+    ``passes``, its ``forward`` is compiled. ``blocks`` compiles each
     transformer layer instead of the passes that consist of layers. That takes
     a fraction of the time, as the layers share their graphs.
 
@@ -33,7 +33,7 @@ def compile_forward(
 
     Under DDP, PyTorch splits a graph at the end of each bucket of gradients,
     so that the bucket is sent during the backward pass. Before PyTorch 2.11,
-    the first version with which splitting was tested, the graph stays whole:
+    the first version that splitting was tested with, the graph stays whole:
     PyTorch 2.6 cannot split a graph with a :class:`torch.autograd.Function`,
     and up to 2.8 the parts `could overwrite each other's memory
     <https://github.com/pytorch/pytorch/pull/160745>`_.
@@ -44,17 +44,15 @@ def compile_forward(
             'blocks', or a dict with arguments of :func:`torch.compile`. The
             dict may also contain ``blocks=True`` and ``memory_budget``, from 0
             to 1. This is the share of the activations that is kept for the
-            backward pass, which computes the rest again. Passes have static
-            shapes unless ``dynamic`` says otherwise. False and None compile
-            nothing.
+            backward pass, which recomputes the rest. Passes have static shapes
+            unless ``dynamic`` says otherwise. False and None compile nothing.
         micro_batches (int): Number of micro-batches in an optimiser step.
             Defaults to 1.
 
     Raises:
-        ValueError: If ``options`` is another text, if ``memory_budget`` is
+        ValueError: If ``options`` is another string, if ``memory_budget`` is
             out of range, or if the mode uses CUDA graphs and a step has
-            several micro-batches, whose gradients
-            `would be lost
+            several micro-batches, whose gradients `would be lost
             <https://github.com/pytorch/pytorch/issues/169545>`_.
     """
     if not options:
@@ -107,12 +105,12 @@ def _read(
     blocks = arguments.pop('blocks', False)
     budget = arguments.pop('memory_budget', 1)
     if not 0 <= budget <= 1:
-        raise ValueError(f'memory_budget={budget} must lie in [0, 1]')
+        raise ValueError(f'memory_budget={budget} must be in [0, 1]')
     graphs = arguments.get('mode') in ('reduce-overhead', 'max-autotune')
     if graphs and micro_batches > 1:
         raise ValueError(
-            'CUDA graphs lose gradients of several micro-batches: write '
-            "compile=dict(mode='max-autotune-no-cudagraphs')"
+            'CUDA graphs lose gradients if a step has several micro-batches: '
+            "write compile=dict(mode='max-autotune-no-cudagraphs')"
         )
     patch = functorch_config.patch(activation_memory_budget=budget)
     return blocks, [patch] * (budget < 1), arguments

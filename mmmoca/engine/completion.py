@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Imports what a config names, and completes its data loaders."""
+"""Imports a config's modules, and completes its data loaders."""
 
 import os
 import sys
@@ -21,20 +21,21 @@ _BESIDE: dict[str, dict[str, ModuleType]] = {}
 
 
 def complete(cfg: Config) -> None:
-    """Import what a config names, and complete its data loaders.
+    """Import a config's modules, and complete its data loaders.
 
     Args:
         cfg (Config): Changed in place.
 
     Raises:
         ImportError: If a module of ``custom_imports`` cannot be imported, or
-            if another module has the name of one in the config's folder.
+            if a module from elsewhere has the name of one in the config's
+            folder.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 
     if own := cfg.get('custom_imports'):
-        # Recorded, because the run writes its config into a folder that does
-        # not contain the modules.
+        # Record the folder, because the run writes its config into a folder
+        # that does not contain the modules.
         home = _home_of(own, cfg)
         cfg.imports_from = home
         _import_own(own, home)
@@ -56,7 +57,7 @@ def _home_of(own: dict, cfg: Config) -> str:
     folders = [home for f in files for home in Path(f).absolute().parents]
     if earlier := cfg.get('imports_from'):
         folders.append(Path(earlier))
-    # One module is enough: the other ones may be of an installed package.
+    # One module is enough: the others may be from an installed package.
     parts = [f'{n}'.replace('.', '/') for n in parts_of(own.get('imports'))]
     for home in folders:
         if any(
@@ -88,8 +89,9 @@ def _import_own(own: dict, folder: str) -> None:
         import_modules_from_strings(**own)
     except ImportError as error:
         text = (
-            f'custom_imports: {error}: {error.__context__} (looked for beside '
-            'the config and those that it inherits, and in folders above)'
+            f'custom_imports: {error}: {error.__context__} (looked in the '
+            'folders of the config and of those that it inherits, and in the '
+            'folders above)'
         )
         raise ImportError(text) from error
     for name in [names] if isinstance(names, str) else names:
@@ -106,7 +108,8 @@ def _check_origin(name: str, folder: str) -> None:
     for own in (Path(folder, f'{name}.py'), Path(folder, name, '__init__.py')):
         if own.is_file() and found and not own.samefile(found):
             raise ImportError(
-                f'custom_imports: {name} is {found}, not {own}: rename yours'
+                f'custom_imports: {name} is {found}, not {own}: rename your '
+                'module'
             )
 
 
@@ -141,8 +144,8 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
                 collate.pop('_scope_', None)
             sampler = value.get('sampler') or {}
             if sampler.get('type') == 'mmmoca.SeededSampler':
-                # Then the number of iterations in an epoch does not depend on
-                # the number of processes.
+                # This way, the number of iterations in an epoch does not
+                # depend on the number of processes.
                 sampler.setdefault('drop_last', value.get('drop_last', False))
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)

@@ -34,7 +34,7 @@ def read_run(
     amp: bool = False,
     auto_scale_lr: bool = False,
 ) -> Config:
-    """Read the config of a run, write settings into it, check and complete it.
+    """Read a run's config, write settings into it, and check and complete it.
 
     Most mistakes in the config, and missing files, are reported before
     PyTorch is loaded.
@@ -50,7 +50,8 @@ def read_run(
         stages (Sequence[str]): The stages to run, from 'train', 'val' and
             'test'. The folders of images that they read must exist. A
             training run without 'val', or with ``val_cfg=None``, has no
-            validation. Defaults to none: no folder of images is looked for.
+            validation. Defaults to none, so that no folder of images is looked
+            for.
         work_dir (str, optional): Where the run writes. Defaults to the
             config's ``work_dir``, or else ``work_dirs/<name of the file>``.
         launcher (str): What started the processes: 'none', 'pytorch',
@@ -74,7 +75,7 @@ def read_run(
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
-        MissingOpsError: If a config is for detection, and mmdet or the
+        MissingOpsError: If the config is for detection, and mmdet or the
             compiled operators are not installed.
         ImportError: If a module of ``custom_imports`` cannot be imported.
         SyntaxError: If a config is not valid Python.
@@ -123,7 +124,7 @@ def load_config(
     cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
 ) -> Config:
-    """Read a config: an older name of :func:`read_run`, for old scripts."""
+    """Read a config, as :func:`read_run` does. Kept for old scripts."""
     return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
 
 
@@ -145,7 +146,7 @@ def _override(
 
 
 def _validate_without_labels(cfg: Config) -> None:
-    """Measure the agreement of neighbours instead of k-NN, or nothing."""
+    """Validate by the agreement of neighbours, not k-NN, or not at all."""
     loop = cfg.val_cfg
     if loop.get('agreement') is None:
         _leave_out_validation(cfg)
@@ -174,12 +175,13 @@ def _choose_start(
     init: str | os.PathLike | None,
     resume: str | os.PathLike | None,
 ) -> None:
-    """Write the checkpoint that a run starts from or resumes."""
+    """Set the checkpoint that a run starts from or resumes."""
     start = cfg.get('load_from')
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
             raise ValueError(
-                f'one start is enough: leave out {init}, or {start or resume}'
+                f'a run starts from one checkpoint: leave out {init} or '
+                f'{start or resume}'
             )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
@@ -195,7 +197,7 @@ def _choose_start(
 
 
 def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
-    """Write the precision, and whether to scale the learning rate."""
+    """Set the precision, and whether to scale the learning rate."""
     if auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds slips in a config before anything is built.
 
-OpenMMLab's classes accept most values of arguments, and fail later or train on
-nonsense. This package's own classes check their arguments themselves.
+OpenMMLab's classes accept almost any value of an argument, and then fail later
+or train on nonsense. This package's own classes check their arguments
+themselves.
 """
 
 import difflib
@@ -22,7 +23,7 @@ from mmmoca.config_parts import parts_of, preprocessor_of, short_name
 from .options import entries
 from .settings import settings_of
 
-# Lowest and highest values of arguments, which mean the same in all packages.
+# Lowest and highest values of arguments that mean the same in all packages.
 # Arguments may be sequences of such values, except those in `_ONE`.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
@@ -109,8 +110,8 @@ def check_config(cfg: Config) -> None:
 
 
 def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
-    """Yield the keys at the top level that are misspelt known keys."""
-    # If its value has another type than the known key's, it is a variable.
+    """Yield the top-level keys that are misspellings of known keys."""
+    # A key is a variable if its value has another type than the known key's.
     pairs = [
         (name, key)
         for key in settings.keys() - known
@@ -122,7 +123,7 @@ def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
 
 
 def _wrong_schedules(settings: dict) -> Iterator[str]:
-    """Yield what is wrong with the schedules of a loop over iterations."""
+    """Yield what is wrong with the schedules of an iteration-based loop."""
     if 'IterBased' not in str(settings.get('train_cfg')):
         return
     for schedule in parts_of(settings.get('param_scheduler')):
@@ -159,9 +160,9 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
         # CheckedDetector, which has `detector`, fills the patch size in.
         if 'detector' not in model and to_2tuple(own) != to_2tuple(size):
             yield (
-                f'model.neck.patch_size={own}: must be {size}, the patch of '
-                'model.backbone, with strides of a quarter, half, one and '
-                'two patches'
+                f'model.neck.patch_size={own}: must be {size}, the patch size '
+                'of model.backbone, and the strides must be a quarter, half, '
+                'one and two patches'
             )
         first = sum(part.get('start_level', 0) for part in necks)
         strides = [*neck.get('strides', PYRAMID_STRIDES)][first:]
@@ -170,8 +171,8 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
                 to_2tuple(a) != to_2tuple(b) for a, b in zip(strides, found)
             ):
                 yield (
-                    f'{key}={[*found]}: the maps of model.neck begin with the '
-                    f'strides {strides}: write the same for both'
+                    f'{key}={[*found]}: must agree with the maps of '
+                    f'model.neck, whose strides begin with {strides}'
                 )
 
 
@@ -190,7 +191,7 @@ def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:
 
 
 def _wrong_images(settings: dict) -> Iterator[str]:
-    """Yield settings that do not fit images or masks of 8 bits."""
+    """Yield settings that do not fit 8-bit images or masks."""
     model = settings.get('model') or {}
     loader = str([settings.get(f'{s}_dataloader') for s in ('train', 'test')])
     if re.search('LoadImage', loader) and not _OTHER_SCALE.search(loader):
@@ -204,8 +205,8 @@ def _wrong_images(settings: dict) -> Iterator[str]:
             if isinstance(number, Real) and number > 255:
                 yield (
                     f'model.decode_head.num_classes={number}: must be at most '
-                    '255, as mmseg.LoadAnnotations reads 8 bits, of which 255 '
-                    'is left out'
+                    '255, because mmseg.LoadAnnotations reads 8-bit masks, '
+                    'and 255 is left out'
                 )
 
 
@@ -229,7 +230,7 @@ def is_variable(name: str) -> bool:
 def wrong_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> str | None:
-    """Find a mean and std that are for values of 0 to 1, not of 8 bits.
+    """Find a mean and std for values from 0 to 1 instead of 0 to 255.
 
     Args:
         mean (Sequence[float], optional): Mean of each channel.
@@ -246,14 +247,14 @@ def wrong_scale(
         return None
     times = [[float(f'{255 * n:.6g}') for n in part] for part in (mean, std)]
     return (
-        f'mean={[*mean]} and std={[*std]} are for values of 0 to 1, but '
-        'images of 8 bits have 0 to 255: write '
-        f'mean={times[0]} and std={times[1]}'
+        f'mean={[*mean]} and std={[*std]} are for values from 0 to 1, but '
+        f'8-bit images have values from 0 to 255: write mean={times[0]} and '
+        f'std={times[1]}'
     )
 
 
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
-    """Yield the problems of a part of a config and of the parts in it."""
+    """Yield the problems of a part of a config, and of its inner parts."""
     if path and isinstance(part, dict) and not _NAMES.search(path):
         # In each pair the inherited key, which is right, comes first.
         yield from _slips(itertools.combinations(part, 2), path)
@@ -274,15 +275,15 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
                 )
         elif callable(value) and not isinstance(value, type):
             yield (
-                f'{inner} is a function, which no saved config can hold: put '
-                'it into a class of a module that custom_imports names'
+                f'{inner} is a function, which cannot be saved in a config: '
+                'put it into a class, in a module that custom_imports names'
             )
         elif key == 'classes' and isinstance(value, str):
             # The string may be the name of a file that lists the classes.
             if not os.path.isfile(value):
                 yield (
                     f'{inner}={value!r}: must be a list of names; write '
-                    f'({value!r},) for a single one'
+                    f'({value!r},) for a single name'
                 )
         elif isinstance(value, (dict, list, tuple)):
             yield from _problems(value, f'{inner}.')
@@ -298,7 +299,7 @@ def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
     """Yield a problem for each pair of a right key and a misspelling of it."""
     for name, key in pairs:
         if key in _with_slips(name) or name in _with_slips(key):
-            yield f'{path}{key}: there is no such key: did you mean {name}?'
+            yield f'{path}{key}: there is no such key. Did you mean {name}?'
 
 
 def _with_slips(name: Any) -> Iterator[str]:

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds the files of a config, and the keys that each of them sets.
 
-MMEngine merges a config file into those that it inherits, and keeps nothing of
-the single files but their texts.
+MMEngine merges a config file into those that it inherits, and keeps only the
+texts of the individual files.
 """
 
 import ast
@@ -33,12 +33,12 @@ class ConfigFile(NamedTuple):
         inherited (frozenset[str]): Paths of all files that it inherits,
             directly or not, and its own path.
         variables (frozenset[str]): Names that it assigns at its top level,
-            without ``_base_``.
+            except ``_base_``.
         read (frozenset[str]): Names that its text reads, whether it or an
             inherited file defines them.
-        assigned (list[tuple[str, ast.expr]]): Dotted keys to which its text
-            assigns an expression, even in branches that are not taken, and
-            these expressions.
+        assigned (list[tuple[str, ast.expr]]): Dotted keys that its text
+            assigns, even in branches that are not taken, each with the
+            assigned expression.
     """
 
     name: str
@@ -110,7 +110,7 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
             return (
                 '_base_ = "PACKAGE::..." finds only configs of installed '
                 f'packages: run `pip install --no-deps -e {checkout}`, or '
-                f'write a path of {checkout}/configs'
+                f'write a path in {checkout}/configs'
             )
     if isinstance(error, SyntaxError):
         return (
@@ -125,27 +125,27 @@ def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
         )
     if 'lazy_import' in text:
         return (
-            f'{file}: a config with _base_ cannot import modules, nor inherit '
-            'one with read_base(): write a class as a string, such as '
-            "type='mmmoca.NAME', and its module into custom_imports"
+            f'{file}: a config with _base_ cannot import modules, or inherit '
+            'a config with read_base(): write a class as a string, such as '
+            "type='mmmoca.NAME', and add its module to custom_imports"
         )
     if 'already registered' in text:
         return (
             f'{file}: {error.args[0]}: put the class into a module that '
-            'custom_imports names, as a config is read several times'
+            'custom_imports names, because a config is read several times'
         )
     if 'cannot inherit from base' in text:
         key = text.partition('=')[0]
         advice = (
-            f'{file}: {key} is a dict, but not in the config that it inherits '
-            'from: add _delete_=True to the dict, which then replaces the '
-            'inherited value'
+            f'{file}: {key} is a dict here, but not in the config that it '
+            'inherits from: add _delete_=True to the dict, which then '
+            'replaces the inherited value'
         )
         if "<class 'list'>" not in text:
             return advice
         return (
-            f'{advice}; or take the list from _base_, change it, and write '
-            'all of it; or change an element on the command line: '
+            f'{advice}; or take the list from _base_, change it, and assign '
+            'the whole list; or change an element on the command line: '
             f'--cfg-options ...{key}.0.NAME=VALUE'
         )
     return None
@@ -190,7 +190,7 @@ def _content(name: str) -> str | None:
 def _parsed(name: str, content: str) -> ast.Module:
     """Parse a config file of any format into Python code.
 
-    In JSON and YAML, 0 replaces the placeholders of MMEngine, {{...}}.
+    In JSON and YAML, MMEngine's placeholders, {{...}}, are replaced with 0.
     """
     if name.endswith('.py'):
         return ast.parse(content)
@@ -261,7 +261,10 @@ def _assigned(node: ast.AST, target: ast.expr) -> ast.expr:
 
 
 def dotted(node: ast.expr) -> str | None:
-    """Return the dotted key of a, _base_.a.b or a['b'], else None."""
+    """Return the dotted key of an expression, or None.
+
+    Expressions with a key are ``a``, ``_base_.a.b`` and ``a['b']``.
+    """
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

@@ -45,7 +45,7 @@ def without_idle_warnings() -> Iterator[None]:
 
 
 def filter_terminal(logger: logging.Logger) -> None:
-    """Escape control characters; show on a terminal what concerns the run.
+    """Escape control characters; show only the run's messages on a terminal.
 
     A log file still gets all messages.
 

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds the config keys that repeat a value of a data set.
 
-The ``ann_file`` of a COCO evaluator is that of its data set. The key
-``test_pipeline``, which mmseg's ``inference_model`` reads, is the pipeline of
-the test set.
+The ``ann_file`` of a COCO evaluator repeats that of its data set. The key
+``test_pipeline``, which mmseg's ``inference_model`` reads, repeats the
+pipeline of the test set.
 """
 
 import copy
@@ -21,11 +21,11 @@ def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
 
     Args:
         cfg (Config): Changed in place.
-        chosen (Collection[str]): Dotted keys that options have written.
+        chosen (Collection[str]): Dotted keys that the user has set by options.
 
     Raises:
-        ValueError: If an option gives an evaluator another file than its data
-            set has.
+        ValueError: If an option gives an evaluator a file other than that of
+            its data set.
     """
     for key, held, said in copies(cfg):
         if plain(held) == plain(said):

@@ -41,13 +41,13 @@ BEST_BATCH = 16  # for short runs: docs/benchmarks/own_images.md
 
 
 def wait_for_device() -> None:
-    """Wait until the GPU, if there is one, has done its work."""
+    """Wait until the GPU, if there is one, has finished its work."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
 
 class _Enough(BaseException):
-    """Ends a rehearsal. It is no Exception, because a runner logs these."""
+    """Ends a rehearsal. It is not an Exception: a runner logs those."""
 
 
 class _RehearsalHook(Hook):
@@ -91,9 +91,9 @@ class _RehearsalHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Validate one batch, and compute the metrics of its images.
 
-        An error in them would otherwise end the run after its first epoch.
-        Validations by frozen protocols are left out, because they would embed
-        a whole bank first.
+        An error in validation would otherwise end the run after its first
+        epoch. Validations by frozen protocols are left out, because they would
+        embed a whole bank first.
         """
         loop = runner.val_loop
         if not isinstance(loop, ValLoop):
@@ -117,22 +117,22 @@ def dry_run(
     One validation batch is evaluated, too.
 
     Args:
-        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned. Not
-            changed.
+        cfg (Config): The config that :func:`~mmmoca.engine.config.read_run`
+            returned. It is not changed.
         begin (Callable[[Look | None], None]): Called before the first step,
             with what :class:`LookHook` found in the data, or with None if
             ``look`` of the config is None.
-        processes (int, optional): Number of processes of the run that is
-            described; this process takes the steps of one of them. Defaults to
-            the number of processes that were started.
+        processes (int, optional): Number of processes of the run to describe.
+            This process takes the steps of one of them. Defaults to the number
+            of processes that were started.
 
     Returns:
-        dict[str, str]: Facts by their titles: what the run starts from; the
-        numbers of images and steps; the peaks of the learning rates; likely
-        slips in the config; parameters without a gradient; the times of the
-        first step, of a later step, of the run and of a validation; the memory
-        of a GPU; the patches of each masking round; how often the codebook is
-        renewed; and the numbers that follow from images and steps.
+        dict[str, str]: Facts by title: what the run starts from; the numbers
+        of images and steps; the peaks of the learning rates; likely slips in
+        the config; parameters without a gradient; the times of the first step,
+        of a later step, of the run and of a validation; the memory of a GPU;
+        the patches of each masking round; how often the codebook is renewed;
+        and the numbers that follow from images and steps.
 
     Raises:
         Exception: Any error of building the run, of its first steps or of the
@@ -204,7 +204,7 @@ def dry_run(
         turns = run.steps * new_words / words
         report['codebook'] = f'{words} words, renewed {turns:.3g} times'
         if turns < 1:
-            report['codebook'] += ': some stay noise, lower num_words'
+            report['codebook'] += ': some stay noise, so lower num_words'
     return report | {key: f'{value:g}' for key, value in numbers.items()}
 
 
@@ -225,7 +225,7 @@ def _described(mask: Mask) -> str:
 
 def _without_gradient(runner: Runner) -> dict[str, str]:
     """List trainable parameters that no step has given a gradient."""
-    # An optimiser makes the state of a parameter at its first gradient.
+    # An optimiser creates the state of a parameter at its first gradient.
     states = runner.optim_wrapper.optimizer.state
     still = [
         name
@@ -238,7 +238,7 @@ def _without_gradient(runner: Runner) -> dict[str, str]:
 
 
 def _keep_nothing(cfg: Config) -> None:
-    """Change a config: its run writes no files and does not validate."""
+    """Change a config so that its run writes no files and skips validation."""
     # The validation is built, to show errors in its config, but never begins.
     if cfg.get('val_cfg'):
         cfg.train_cfg.val_begin = sys.maxsize

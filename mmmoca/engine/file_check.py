@@ -14,7 +14,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
     """Check that the checkpoint and the folders of a config exist.
 
     MMEngine would look for them only after it has joined the processes and
-    built the model. What is in ``data_root`` is checked by the data sets.
+    built the model. The data sets check what is in ``data_root``.
 
     Args:
         cfg (Config): The config.
@@ -47,9 +47,10 @@ def check_paths(cfg: Config, *stages: str) -> None:
         ours = kind.startswith('mmmoca.')
         if kind == 'mmmoca.ImageFolder' and Path(root).expanduser().is_file():
             raise ValueError(
-                f'{key}.data_root={root} is a file, not a folder of images: '
-                'unpack an archive, or write train_dataloader.dataset.type='
-                'mmmoca.ImageShards for tar files; a list of names is '
+                f'{key}.data_root={root} is a file, not a folder of images. '
+                'Unpack an archive, or write '
+                'train_dataloader.dataset.type=mmmoca.ImageShards for tar '
+                'files. Pass a list of names as '
                 'train_dataloader.dataset.ann_file'
             )
         if ours and local and not Path(root).expanduser().is_dir():
@@ -61,13 +62,13 @@ def check_paths(cfg: Config, *stages: str) -> None:
     for root, names in missing.items():
         options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
         raise FileNotFoundError(
-            f'there is no folder {_place(root)}: name one by '
-            f'--cfg-options {options} (for several folders, put links to '
-            'them into one, or use mmmoca.pretrain in Python)'
+            f'there is no folder {_place(root)}: set it with --cfg-options '
+            f'{options} (for several folders, put links to them into one '
+            'folder, or use mmmoca.pretrain in Python)'
         )
 
 
 def _place(path: str) -> str:
-    """Return a path; add to a relative one the folder it starts from."""
+    """Return a path; if it is relative, add the folder it starts from."""
     is_whole = os.path.isabs(os.path.expanduser(path))
     return path if is_whole else f'{path} (from {os.getcwd()})'

@@ -39,7 +39,7 @@ def is_training(runner: Runner) -> bool:
 
 
 class _Uncopied:
-    """Stands for an object where MMEngine copies the config that holds it."""
+    """Keeps MMEngine from copying an object with the config that holds it."""
 
     def __init__(self, held: object) -> None:
         self.held = held
@@ -49,8 +49,8 @@ class _Uncopied:
 
 
 def hand_over(runner: Runner, dataset: BaseDataset) -> None:
-    """Give a training set that is built to a run that has not begun."""
-    # With a copy, the list of millions of images would be in memory twice.
+    """Hand an already built training set to a run before it begins."""
+    # With a copy, a list of millions of images would be in memory twice.
     runner._train_dataloader['dataset'] = _Uncopied(dataset)
 
 
@@ -60,7 +60,7 @@ def resumes(runner: Runner) -> bool:
 
 
 def stop_resuming(runner: Runner) -> None:
-    """Let a run begin anew, not resume. Call this in ``before_run``.
+    """Let a run begin anew instead of resuming. Call it in ``before_run``.
 
     MMEngine would resume from the file that ``last_checkpoint`` in the work
     dir names. If the work dir is a copy, that file is in the original folder.
@@ -74,7 +74,7 @@ def load_address(runner: Runner) -> str:
 
 
 def set_load_address(runner: Runner, address: str | None) -> None:
-    """Change what a run loads; None for nothing. Call it in ``before_run``."""
+    """Set the checkpoint to load, or None. Call it in ``before_run``."""
     runner._load_from = address
 
 
@@ -117,7 +117,7 @@ def stop_workers(runner: Runner) -> None:
     """End the processes of loaders whose workers are persistent.
 
     Otherwise PyTorch (2.11) waits five seconds for each of them when a program
-    on a GPU ends: more than a minute for 16.
+    on a GPU ends: more than a minute for 16 workers.
 
     Args:
         runner (Runner): The runner with the loaders, which can be used again.
@@ -133,7 +133,7 @@ def forget_name(runner: Runner) -> None:
     """Remove what MMEngine keeps under the name of a run.
 
     A later run that starts in the same second gets the same name. It would
-    write with the logger and other objects of this run.
+    then write with the logger and other objects of this run.
 
     Args:
         runner (Runner): The runner, which may be only partly built.

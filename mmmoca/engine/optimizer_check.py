@@ -29,12 +29,12 @@ def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
         wrapper (OptimWrapper): The optimiser wrapper of the run.
 
     Returns:
-        list[str]: Warnings of numbers in the config that the checkpoint
-        overrides, and of parameters for which it has no state.
+        list[str]: Warnings about numbers in the config that the checkpoint
+        overrides, and about parameters for which the checkpoint has no state.
 
     Raises:
-        CheckpointError: If the checkpoint is of another optimiser or of other
-            parameters, or if a state does not fit its parameter.
+        CheckpointError: If the checkpoint is from another optimiser or has
+            other parameters, or if a state does not fit its parameter.
     """
     try:
         return _check_groups(saved, wrapper.optimizer.param_groups)
@@ -75,19 +75,19 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
                 exact = 'fused' in own or name in _MOMENTS
                 if exact and not _fits(name, value, parameter):
                     raise CheckpointError(
-                        f'{name} of the optimiser is not a dense tensor of '
+                        f'{name} of the optimiser is not a dense tensor with '
                         f'the shape of its parameter: {ADVICE}'
                     )
     warnings = [
-        f'{key} is {before} as in the checkpoint, not {now}; for {now}, '
+        f'{key} is {before}, as in the checkpoint, not {now}; for {now}, '
         f'{ADVICE}'
         for key, (before, now) in changed.items()
     ]
     # SGD without momentum has no states.
     if without and any(own.get('momentum') != 0 for own in owns):
         warnings.append(
-            f'the checkpoint has no state of the optimiser for {without} of '
-            f'{len(known)} parameters, whose state starts from zero'
+            f'the checkpoint has no optimiser state for {without} of '
+            f'{len(known)} parameters, so their state starts from zero'
         )
     return warnings
 
@@ -115,14 +115,14 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         if key == 'constant':
             raise CheckpointError(
                 'the run to resume had another optim_wrapper.paramwise_cfg, '
-                'which froze other parameters or decayed others: use it, or '
+                'which froze or decayed other parameters: use that one, or '
                 f'{ADVICE}'
             )
         if not numbers:
             raise CheckpointError(
-                f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
-                f'that of the config {pair[1]!r}: write the '
-                f"checkpoint's value, or {ADVICE}"
+                f'the optimiser in the checkpoint has {key}={pair[0]!r}, but '
+                f"the config has {pair[1]!r}: write the checkpoint's value, "
+                f'or {ADVICE}'
             )
         changed[key] = pair
     return changed

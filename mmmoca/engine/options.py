@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads full keys of a command line, and writes them into a config."""
+"""Reads full keys from a command line, and writes them into a config."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from mmmoca.messages import listed
 
 # Endings of keys that hold paths, even if the config has None there.
 _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
-# Texts that a config has instead of a number.
+# Strings that a config may have instead of a number.
 _WORDS = 'auto', 'dynamic'
 
 
@@ -24,16 +24,17 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     named 2024 into a number, and it would remove blanks.
 
     Args:
-        cfg (Config): The config that has the key, or not.
+        cfg (Config): The config, which may lack the key.
         key (str): The dotted key.
         text (str): The value, as it was written.
 
     Returns:
-        Any: This depends on what the config has at the key. If it has a text,
-        the value is the text itself. So it is if the config has nothing there
-        and the key's name is that of a path, unless the text is True or False.
-        If the config has a list of texts, the value is a list of texts, or the
-        name of a file that lists them. Otherwise it is what MMEngine reads.
+        Any: The value, which depends on what the config has at the key. If the
+        config has a string there, the value is the text itself. The same holds
+        if the config has nothing there and the key's name is that of a path,
+        unless the text is True or False. If the config has a list of strings,
+        the value is a list of strings, or the name of a file that lists them.
+        Otherwise it is what MMEngine reads.
 
     Raises:
         ValueError: If MMEngine cannot read the text.
@@ -46,7 +47,8 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     is_text = isinstance(held, str) and held not in _WORDS
     is_switch = text in ('True', 'False')
     is_text |= held is None and is_path is not None and not is_switch
-    # The text None removes a value, except a path: a folder may be named so.
+    # The text None removes a value, except a path: a folder may be called
+    # None.
     if is_text and (text != 'None' or (is_path and held is not None)):
         return text
     bare = text.strip('\'" ')
@@ -55,8 +57,8 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         return bare
     hint = (
         f'--cfg-options {key}={text} cannot be read: write KEY.NAME=VALUE for '
-        'each part of a dict, key="[a,b]" for a list, and a list of dicts in '
-        'a config file'
+        'each part of a dict, key="[a,b]" for a list, and put a list of dicts '
+        'into a config file'
     )
     if re.search(r'(^|[\[(,])\s*(dict\(|\{)', bare):
         raise ValueError(hint)
@@ -101,7 +103,7 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
         if dot and cfg.get(section, {}) is None:
             raise ValueError(
                 f'{key}: {section} is None in {cfg.filename}: write all of '
-                'it, or take the config that this one was made from'
+                'it, or use the config that this one was made from'
             )
     cfg.merge_from_dict({place(cfg, k)[0]: v for k, v in options.items()})
 
@@ -125,12 +127,12 @@ def keys_named(cfg: Config | Mapping, name: str) -> list[str]:
 
 
 def place(cfg: Config, key: str) -> tuple[str, Any]:
-    """Replace types in a key by numbers, and find the value at the key.
+    """Replace types in a key with numbers, and find the value at the key.
 
     In a key, the type of a part may stand for its number in a list.
 
     Args:
-        cfg (Config): The config that has the key, or not.
+        cfg (Config): The config, which may lack the key.
         key (str): The dotted key.
 
     Returns:
@@ -153,7 +155,7 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
         elif name.isdecimal() and 'type' in (held or ()):
             one = '.'.join(names)
             raise ValueError(
-                f'{key}: {one} is one part, not a list: leave out {name}'
+                f'{key}: {one} is a single part, not a list: leave out {name}'
             )
         else:
             held = held.get(name) if hasattr(held, 'get') else None
@@ -188,7 +190,7 @@ def _number(parts: Sequence, name: str) -> int:
         raise ValueError(f'{name} is not in {[*types.values()]}')
     if len(found) > 1:
         raise ValueError(
-            f'there are {len(found)} of {name}: write its number in the place '
-            f'of its name, {listed(found)}'
+            f'there are {len(found)} of {name}: instead of its name, write '
+            f'one of the numbers {listed(found)}'
         )
     return found[0]

@@ -146,7 +146,7 @@ def _held(cfg: Any, key: str) -> Any:
     """Return what a config holds at a key of one of its files, or None."""
     try:
         return place(cfg, key)[1]
-    except ValueError:  # another file has replaced a dict by a list
+    except ValueError:  # another file has replaced a dict with a list
         return None
 
 

@@ -118,7 +118,7 @@ def on_main_process(function: Callable, *args) -> Any:
 
 
 def collective_timeout(cfg: Mapping) -> timedelta | None:
-    """Return how long the processes of a config wait for one another.
+    """Return how long the processes of a run wait for one another.
 
     Args:
         cfg (Mapping): The config of a run.

@@ -177,15 +177,15 @@ def scale_lr(cfg: Config) -> dict[str, float]:
 
     Raises:
         ValueError: If the config does not say which batch its rate is for,
-            or has another rule.
+            or has an unknown rule.
     """
     scaling = cfg.get('auto_scale_lr') or {}
     if not scaling.get('enable'):
         return {}
     if 'base_batch_size' not in scaling:
         raise ValueError(
-            'set auto_scale_lr.base_batch_size to the images per step for '
-            'which the learning rate was chosen'
+            'set auto_scale_lr.base_batch_size to the number of images per '
+            'step that the learning rate was chosen for'
         )
     rule = scaling.get('rule', 'linear')
     if rule not in SCALINGS:
@@ -225,7 +225,8 @@ def training_set(cfg: Config) -> BaseDataset:
 
     Returns:
         BaseDataset: The data set. It can be counted and then given to
-        :func:`~.training.build_runner`, so that its images are listed once.
+        :func:`~.training.build_runner`, so that its images are listed only
+        once.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     with without_idle_warnings(), explained(cfg):
@@ -248,7 +249,7 @@ def count_iterations(cfg: Config, images: int) -> int:
 
 
 def run_size(cfg: Config, images: int | None = None) -> RunSize:
-    """Count images, batch and steps of the run that a config describes.
+    """Count the images and steps of the run that a config describes.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -267,7 +268,7 @@ def run_size(cfg: Config, images: int | None = None) -> RunSize:
     steps = iterations // micro
     if not steps:
         raise ValueError(
-            f'{images} images fill no step of {batch}: lower '
+            f'{images} images do not fill a step of {batch}: lower '
             'train_dataloader.batch_size'
         )
     loader = cfg.train_dataloader

@@ -19,9 +19,9 @@ from .schedulers import WarmupCosineLR
 from .steps import unwrap_model
 
 # What to do instead of a resume.
-ADVICE = 'start from its weights by load_from=FILE with resume=False'
-# Keys of a loader that are not compared here: they only change its speed, or,
-# like batch_size, another check compares them.
+ADVICE = 'start from its weights with load_from=FILE and resume=False'
+# Keys of a loader that are not compared here. They only change its speed,
+# except batch_size, which another check compares.
 _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
@@ -104,8 +104,8 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
         new (dict[str, str]): The settings of the run.
 
     Returns:
-        list[str]: ``key=value, not value`` of each setting that differs, the
-        value of ``new`` first. None stands for a value that is missing.
+        list[str]: ``key=value, not value`` for each setting that differs, with
+        the value of ``new`` first. None stands for a value that is missing.
     """
     if not isinstance(old, dict):  # an older version wrote none
         return []
@@ -135,14 +135,14 @@ def warn_of_changes(runner: Runner, old: object) -> None:
     stay = [c for c in changes if _place_of_schedule(c) in restored]
     if moved := [c for c in changes if c not in stay]:
         runner.logger.warning(
-            'the run goes on with other settings than it was saved with: '
+            'the run continues with other settings than it was saved with: '
             f'{listed(moved, 20)}'
         )
     longer = any(c.startswith('train_cfg.max_') for c in changes)
     if restored and (stay or longer):
         runner.logger.warning(
             f'{listed(restored.values())} of MMEngine is restored from the '
-            'checkpoint, whatever the config says: for another schedule '
+            'checkpoint, whatever the config says: for another schedule, '
             f'{ADVICE}'
         )
 
@@ -178,7 +178,7 @@ def paired_parts(runner: Runner) -> dict[str, str]:
 
 
 def check_pairs(runner: Runner, meta: dict) -> None:
-    """Refuse states that would go to other schedules or parameters.
+    """Refuse states that would go to the wrong schedules or parameters.
 
     Args:
         runner (Runner): The resumed run.
@@ -223,7 +223,7 @@ def images_digest(dataset: Sized) -> str:
     the images are.
 
     Args:
-        dataset (Sized): A data set, or a wrapper of several.
+        dataset (Sized): A data set, or a wrapper around several.
 
     Returns:
         str: The types of the data sets, because the same images have other

@@ -64,7 +64,7 @@ class WarmupCosineLR(_ParamScheduler):
             unit = 'epochs' if by_epoch else 'iterations'
             raise ValueError(
                 f'a warm-up of {warmup:g} {unit} does not fit into a run of '
-                f'{end}: write warmup=0.05, a share of the run, for the '
+                f'{end}: write warmup=0.05, a share of the run, into the '
                 'param_scheduler'
             )
         if period < 1:
@@ -87,7 +87,7 @@ class WarmupCosineLR(_ParamScheduler):
     def build_iter_from_epoch(
         cls, *args, end: int, epoch_length: int, warmup: float = 0.0, **kwargs
     ) -> 'WarmupCosineLR':
-        """Build the schedule by iteration from lengths in epochs."""
+        """Build an iteration-based schedule from lengths in epochs."""
         kwargs |= dict(
             warmup=warmup * epoch_length if warmup >= 1 else warmup,
             end=end * epoch_length,

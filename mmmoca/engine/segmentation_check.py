@@ -30,12 +30,12 @@ from mmmoca.registry import DATASETS
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
-    A ViT under a linear head must be frozen as a whole, or not at all. Crops
-    must be multiples of the patch. Heads must have the data set's number of
-    classes. Every image and mask must exist.
+    A ViT under a linear head must be frozen as a whole, or not at all. Crop
+    sizes must be multiples of the patch size. Heads must have the data set's
+    number of classes. Every image and mask must exist.
 
     Args:
-        cfg (Config): The config, of mmsegmentation's scope.
+        cfg (Config): The config, with mmsegmentation's scope.
         stages (Iterable[str]): The stages to run, from 'train', 'val' and
             'test'.
 
@@ -65,7 +65,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
 
 
 def _check_written(cfg: Config, stage: str, dataset: BaseDataset) -> None:
-    """Refuse predictions of which several would have the same file name."""
+    """Refuse predictions that would have the same file name."""
     evaluators = parts_of(cfg.get(f'{stage}_evaluator'))
     if stage == 'train' or not any(e.get('output_dir') for e in evaluators):
         return
@@ -78,8 +78,9 @@ def _check_written(cfg: Config, stage: str, dataset: BaseDataset) -> None:
     if twice:
         raise ValueError(
             f'{stage}_evaluator.output_dir: mmsegmentation names a prediction '
-            f'by its image alone, and there are several of {listed(twice)}: '
-            'test the folders one by one, by data_prefix'
+            'after its image, without the folder, and several images are '
+            f'named {listed(twice)}: test the folders one by one with '
+            'data_prefix'
         )
 
 
@@ -87,7 +88,7 @@ def unread_sets(config: dict) -> list[BaseDataset]:
     """Build a data set of mmsegmentation without listing its files.
 
     Args:
-        config (dict): Config of the data set, or of a wrapper of several.
+        config (dict): Config of the data set, or of a wrapper around several.
 
     Returns:
         list[BaseDataset]: The data set, or the data sets in the wrapper.
@@ -131,9 +132,9 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
                 f'the size {size} is not a multiple of the patch {patch}: '
-                'write one that is, for RandomCrop, model.data_preprocessor '
-                '(size and test_cfg.size_divisor), backbone.img_size and '
-                'test_cfg alike'
+                'write the same multiple for RandomCrop, '
+                'model.data_preprocessor (size and test_cfg.size_divisor), '
+                'backbone.img_size and test_cfg'
             )
 
 
@@ -145,8 +146,8 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
             if head.get('num_classes', found) != found:
                 raise ValueError(
                     f'the data set {dataset.data_root} has {found} classes: '
-                    f'write model.{name}.num_classes={found}, or its classes '
-                    "in metainfo=dict(classes=('background', ...))"
+                    f'write model.{name}.num_classes={found}, or list its '
+                    "classes in metainfo=dict(classes=('background', ...))"
                 )
             for loss in parts_of(head.get('loss_decode')):
                 _check_loss(f'model.{name}', loss, found, dataset.data_root)
@@ -159,13 +160,13 @@ def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
     if classes == 1:
         raise ValueError(
             f'the data set {place} has one class, which the softmax of {name} '
-            'always finds: list what is around it as a class, too'
+            'always predicts: list its surroundings as a class, too'
         )
     if loss.get('class_weight') and loss.get('avg_non_ignore'):
         raise ValueError(
             'mmsegmentation fails with class_weight and avg_non_ignore=True: '
-            f'write {name}.loss_decode.avg_non_ignore=False, with which it '
-            'averages over the labelled pixels, too'
+            f'write {name}.loss_decode.avg_non_ignore=False. It then averages '
+            'over the labelled pixels as well'
         )
 
 
@@ -196,7 +197,7 @@ def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
     if wrong:
         raise ValueError(
             f'the data set {dataset.data_root} leaves out the label id '
-            f'{dataset.ignore_index}: write it for {listed(wrong, 9)}, too'
+            f'{dataset.ignore_index}: set {listed(wrong, 9)} to it, too'
         )
 
 

@@ -69,7 +69,7 @@ def unwritten_settings(cfg: Config) -> list[str]:
 
 
 def read_setting(key: str, kind: Any, text: str) -> Any:
-    """Convert a setting of a command line to its type.
+    """Convert a setting from a command line to its type.
 
     Args:
         key (str): Name of the setting, for the error.
@@ -77,8 +77,8 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
         text (str): The value, as it was written.
 
     Returns:
-        Any: A text if the type allows one; otherwise a truth value, a number
-        or a size.
+        Any: A string if the type allows one; otherwise a bool, a number or a
+        size.
 
     Raises:
         ValueError: If the type requires a number, and the text is not one.

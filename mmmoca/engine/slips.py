@@ -30,7 +30,7 @@ def likely_slips(cfg: Config) -> list[str]:
     """List what is probably a slip in the config of a training run.
 
     These are a learning rate for another batch, schedules that change a rate
-    which the paper keeps constant, a momentum as MMEngine defines it instead
+    which the paper keeps constant, a momentum in MMEngine's definition instead
     of the paper's, images that are made smaller than the views need, weights
     of a ViT that no hook checks, and variables that nothing reads.
 
@@ -57,7 +57,7 @@ def _rate_slip(cfg: Config) -> str | None:
     if batch == base:
         return None
     return (
-        f'the config has a learning rate for {base} images a step, and this '
+        f'the config has a learning rate for {base} images a step, but this '
         f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
         'it'
     )
@@ -134,7 +134,7 @@ def _unchecked_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Name a changed variable whose old value a key of a base still has."""
+    """Find a variable that a file changes while a key keeps its old value."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]
@@ -154,7 +154,7 @@ def _lost_change(
 
 
 def unread_variables(cfg: Config) -> str | None:
-    """Say which variables of a config file nothing reads.
+    """Name the variables of a config file that nothing reads.
 
     If a file assigns an inherited variable again, such as ``data_root`` or
     ``train_pipeline``, the keys that its bases have computed from this
@@ -192,5 +192,5 @@ def unread_variables(cfg: Config) -> str | None:
             for name in () if whole else unread:
                 whole += difflib.get_close_matches(name, settings_of(cfg), 1)
             instead = f': write {listed(whole, 4)}' if whole else ''
-            return f'nothing reads {listed(unread)} of {file.name}{instead}'
+            return f'nothing reads {listed(unread)} in {file.name}{instead}'
     return None

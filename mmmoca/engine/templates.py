@@ -2,10 +2,10 @@
 """Short settings of the templates, one function for each kind of template.
 
 A config names its function, such as ``settings = 'own_images'``. The arguments
-of the function are the settings: on a command line, at the top of a file that
-inherits the config, and in :func:`mmmoca.pretrain`. Each setting writes the
-keys that it stands for and those that follow from it. A setting that is not
-given changes nothing.
+of the function are the settings. They can be given on a command line, at the
+top of a file that inherits the config, and to :func:`mmmoca.pretrain`. Each
+setting writes the keys that it stands for and those that follow from it. A
+setting that is not given changes nothing.
 """
 
 import math
@@ -75,8 +75,8 @@ def own_images(
     if knn_root is not None and (loop := cfg.val_cfg):
         if 'bank_dataloader' not in loop:
             raise ValueError(
-                f'knn_root={knn_root}: this config does not validate by k-NN, '
-                'so leave knn_root out'
+                f'knn_root={knn_root}: this config does not validate with '
+                'k-NN, so leave knn_root out'
             )
         loop.data_root = knn_root
     if cfg.get('test_cfg'):
@@ -108,7 +108,7 @@ def own_classes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up classification by one's own classes.
+    """Set up classification with one's own classes.
 
     Args:
         cfg (Config): Changed in place.
@@ -159,17 +159,17 @@ def own_masks(
     seg_map_suffix: str | None = None,
     reduce_zero_label: bool | None = None,
 ) -> None:
-    """Set up segmentation by one's own masks.
+    """Set up segmentation with one's own masks.
 
     Args:
         cfg (Config): Changed in place.
-        data_root (str, optional): Folder of ``images`` and ``masks``.
+        data_root (str, optional): Folder with ``images`` and ``masks``.
         classes (Names, optional): Names of the classes, in the order of their
             indices in the masks.
         crop_size (Size, optional): Height and width of crops, in pixels:
             multiples of the patch.
-        scale (Size, optional): What images are resized to first: limits of the
-            longer and the shorter side, or one number for both.
+        scale (Size, optional): Size that images are first resized to: limits
+            of the longer and the shorter side, or one number for both.
         epochs (int, optional): Passes over the training images.
         batch_size (int, optional): Batch size of each process.
         arch (Arch, optional): Architecture of the backbone.
@@ -221,11 +221,11 @@ def masks_in_context(
     seg_map_suffix: str | None = None,
     reduce_zero_label: bool | None = None,
 ) -> None:
-    """Set up in-context segmentation by one's own masks.
+    """Set up in-context segmentation with one's own masks.
 
     Args:
         cfg (Config): Changed in place.
-        data_root (str, optional): Folder of ``images`` and ``masks``.
+        data_root (str, optional): Folder with ``images`` and ``masks``.
         classes (Names, optional): See :func:`own_masks`.
         img_size (Size, optional): Height and width of the images, in pixels:
             multiples of the patch.
@@ -269,7 +269,7 @@ def own_boxes(
 
     Args:
         cfg (Config): Changed in place.
-        data_root (str, optional): Folder of ``annotations``, ``train`` and
+        data_root (str, optional): Folder with ``annotations``, ``train`` and
             ``val``.
         classes (Names, optional): Names of the categories, in the order of
             the annotation file.
@@ -319,7 +319,7 @@ def _write(part: ConfigDict | None, **values: Any) -> None:
     """Write the values that are not None."""
     given = {key: value for key, value in values.items() if value is not None}
     if given and part is None:
-        raise TypeError('the config lacks what it sets: does it train?')
+        raise TypeError('the config lacks the part to set: does it train?')
     if given:
         part.update(given)
 
@@ -356,14 +356,15 @@ def _views(cfg: Config) -> list[list[list[ConfigDict]]]:
 def _write_probability(
     view: list[ConfigDict], key: str, name: str, probability: float
 ) -> None:
-    """Write a transform's probability; 0 is allowed if a view lacks it."""
+    """Write a transform's probability; 0 is allowed without the transform."""
     names = [*map(short_name, view)]
     if not probability and name not in names:
         return
     if name not in names:
         raise ValueError(
             f'{key}={probability}: the views of this config have no {name} '
-            f'({listed(names, 9)}): leave {key} out, or write the views'
+            f'({listed(names, 9)}): leave {key} out, or write the views '
+            'yourself'
         )
     find_part(view, name).prob = probability
 
@@ -371,7 +372,7 @@ def _write_probability(
 def _write_views(cfg: Config, img_size: int) -> None:
     """Write the size of views, in pixels, and what follows from it."""
     cfg.model.backbone.img_size = img_size
-    # A seventh of the rows on each edge, as the paper's 2 of 14.
+    # A seventh of the rows on each edge, like the paper's 2 of 14.
     patch = max(to_2tuple(cfg.model.backbone.patch_size))
     cfg.model.codebook.border = round(img_size / patch / 7)
     for part in _sets(cfg, 'train'):
@@ -379,7 +380,7 @@ def _write_views(cfg: Config, img_size: int) -> None:
             if step.get('reduce_to') is not None:
                 views = find_part(part.pipeline, 'MultiView').transforms
                 crops = [find_part(v, 'RandomResizedCrop') for v in views]
-                # Then the smallest crop is at least as large as a view.
+                # This makes the smallest crop at least as large as a view.
                 step.reduce_to = math.ceil(
                     img_size / min(map(smallest_crop, crops))
                 )
@@ -440,8 +441,8 @@ def _write_arch(cfg: Config, arch: Arch) -> dict[str, int]:
         arch = {key: n for key, n in arch.items() if key != '_delete_'}
     elif arch not in known:
         raise ValueError(
-            f'arch={arch!r}: write one of {listed(known, 99)}; sizes, '
-            'arch = dict(embed_dims=128, ...), go into a config file'
+            f'arch={arch!r}: write one of {listed(known, 99)}. Sizes of your '
+            'own, arch = dict(embed_dims=128, ...), go into a config file'
         )
     cfg.model.backbone.arch = arch
     return arch if isinstance(arch, dict) else known[arch]
@@ -469,7 +470,7 @@ def _write_channels(part: ConfigDict, width: int) -> None:
 
 
 def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
-    """Make a pipeline give images of ``size`` x ``size`` pixels."""
+    """Make a pipeline return images of ``size`` x ``size`` pixels."""
     steps = {short_name(step): step for step in pipeline}
     crop = steps.get('CenterCrop', {}).get('crop_size', 224)
     for name, step in steps.items():
@@ -504,8 +505,8 @@ def _count(
 
     is_there = os.path.isdir(folder)
     found = visible_folders(folder) if is_there else []
-    # With shards, a list of images or names of classes in the config, the
-    # folders do not determine the classes.
+    # The folders do not determine the classes if the images are in shards, or
+    # if the config has a list of images or of class names.
     metainfo = dataset.get('metainfo') or {}
     others = dataset.get('ann_file') or metainfo.get('classes')
     by_folder = str(dataset.type).endswith('ImageFolder') and not others

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Runs a training from its config to its end, for ``tools`` and for Python."""
+"""Trains a model from a config, for ``tools`` and for Python."""
 
 import logging
 from contextlib import ExitStack
@@ -27,10 +27,11 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     """Train a model. Meanwhile no other run may write to its work dir.
 
     Args:
-        cfg (Config): What :func:`~mmmoca.engine.config.read_run` returned.
-            Numbers that follow from images and steps are written into it.
-        progress (bool): Show a progress bar and warnings instead of the log,
-            which goes to its file anyway. Defaults to False.
+        cfg (Config): The config that :func:`~mmmoca.engine.config.read_run`
+            returned. Numbers that follow from images and steps are written
+            into it.
+        progress (bool): Whether to show a progress bar and warnings instead of
+            the log. The log file is written anyway. Defaults to False.
 
     Returns:
         Runner: The runner after training.

@@ -46,7 +46,8 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            # Put into a wrapper, the data set of a base is still the same one.
+            # A base's data set stays the same if a file puts it into a
+            # wrapper.
             twins: dict[str, list[str]] = defaultdict(list)
             for key in known:
                 twins[_bare(key)].append(key)
@@ -66,11 +67,11 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
 def _values(
     part: Mapping, start: str = '', in_list: bool = False
 ) -> Iterator[tuple[str, Any, bool]]:
-    """Yield each value's dotted key, the value, and if it is inside a list.
+    """Yield each value's dotted key, the value, and whether it is in a list.
 
-    In a key, a dict in a list is named by its type. It is left out if the type
-    occurs twice. In ``datasets``, and in lists that contain anything but
-    dicts, the name is the index.
+    In a key, the type of a dict stands for its index in a list. A dict is left
+    out if its type occurs twice. In ``datasets``, and in lists that contain
+    anything but dicts, the key has the index.
     """
     for name, value in part.items():
         key = f'{start}{name}'

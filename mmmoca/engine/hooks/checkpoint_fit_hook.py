@@ -43,13 +43,14 @@ from mmmoca.registry import HOOKS
 class CheckpointFitHook(Hook):
     """Loads a ViT from a checkpoint of any layout; refuses what does not fit.
 
-    ``load_from`` (``tools/test.py CONFIG ANY.pth``) may be a pretraining run
-    of this package, the authors' file, or one of DINO, iBOT, MAE, MSN,
-    MoCo-v3, DeiT or timm. Its encoder, the teacher if there are two, becomes
-    the ``backbone`` of a model whose backbone is mmpretrain's ViT. With
-    ``mmmoca-student://FILE`` it is the student. A checkpoint of the same
-    model, or one that shares a neck or a head with it, is loaded unchanged;
-    so is the checkpoint of a resumed run. Weights to start pretraining from
+    ``load_from`` (``tools/test.py CONFIG ANY.pth``) may be a checkpoint of
+    this package's pretraining, the authors' checkpoint, or one of DINO, iBOT,
+    MAE, MSN, MoCo-v3, DeiT or timm. If the backbone of the model is
+    mmpretrain's ViT, the encoder in the checkpoint becomes this ``backbone``.
+    If there are two encoders, it is the teacher, or, with
+    ``mmmoca-student://FILE``, the student. A checkpoint of the same model, or
+    one that shares a neck or a head with it, is loaded unchanged; so is the
+    checkpoint of a resumed run. Weights to start pretraining from
     (``mmmoca-start://``) are fitted to the model.
 
     MMEngine loads the names that match and only logs the others, so that a
@@ -59,9 +60,9 @@ class CheckpointFitHook(Hook):
     - a checkpoint of ``load_from`` or of a ``Pretrained`` init that has no
       name in common with the model, or has tensors of other shapes (position
       embeddings are resized);
-    - a test of a model with a part, such as a head, whose weights are not in
+    - a test if the weights of a part of the model, such as a head, are not in
       the file;
-    - a frozen or tested ViT some of whose weights, such as those of the final
+    - a frozen or tested ViT if some of its weights, such as those of the final
       norm, are not in the file;
     - a ViT without LayerScale if the file has LayerScale;
     - a resumed file whose weights or optimiser do not match. (Numbers of the
@@ -111,7 +112,7 @@ class CheckpointFitHook(Hook):
     def _compare_record(
         self, runner: Runner, record: dict, source: str, *notes: str
     ) -> None:
-        """Warn of notes, and of what differs from the record of a file."""
+        """Warn of notes, and of differences from the record of a file."""
         config = runner.cfg.to_dict()
         own = run_record(config, unwrap_model(runner.model))
         notes += (
@@ -156,17 +157,18 @@ class CheckpointFitHook(Hook):
         if resumes(runner):
             if saved.keys() != own.keys():
                 raise CheckpointError(
-                    f'{report}: resume by its own config. Without load_from '
-                    'the newest checkpoint of the work dir is resumed'
+                    f"{report}: resume with the config of the checkpoint's "
+                    'own run. Without load_from, the newest checkpoint in the '
+                    'work dir is resumed'
                 )
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
                 raise CheckpointError(
-                    'the checkpoint contains weights alone, so no run can be '
-                    'resumed from it: start from them, by load_from=FILE '
-                    'with resume=False'
+                    'the checkpoint contains only weights, so no run can be '
+                    'resumed from it: start from these weights with '
+                    'load_from=FILE and resume=False'
                 )
             wrapper = runner.optim_wrapper
-            if isinstance(wrapper, OptimWrapper):  # a training
+            if isinstance(wrapper, OptimWrapper):  # a training run
                 for warning in check_optimizer(
                     checkpoint['optimizer'], wrapper
                 ):
@@ -179,8 +181,8 @@ class CheckpointFitHook(Hook):
                 f'{report}: the missing parts would be tested untrained{hint}'
             )
         # A part of the model that the file lacks altogether, such as a head,
-        # is new, and a final norm may be missing. All else that does not match
-        # is logged as a warning.
+        # is new, and a final norm may be missing. Anything else that does not
+        # match is logged as a warning.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
         new = own.keys() - saved.keys() - norms
         new = {name.partition('.')[0] for name in new}

@@ -43,7 +43,7 @@ class NonFiniteStateError(DivergedError):
 
 
 class _AtomicBackend(LocalBackend):
-    """Writes files that appear when complete, then removes outdated files.
+    """Writes each file atomically, then removes outdated files.
 
     Args:
         outdated (list[str]): Files to remove as soon as the next file is on
@@ -54,7 +54,7 @@ class _AtomicBackend(LocalBackend):
         self.outdated = outdated
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write a file under another name, rename it, remove old files."""
+        """Write a file under another name, rename it and remove old files."""
         with (
             atomic_write(filepath) as temporary,
             temporary.open('wb') as file,
@@ -116,8 +116,9 @@ class AtomicCheckpointHook(CheckpointHook):
         super().__init__(*args, backend_args=backend, **kwargs)
         if self.out_dir is not None:
             raise ValueError(
-                'checkpoints lie in the work dir: write work_dir instead of '
-                "out_dir, or type='CheckpointHook' to write to another machine"
+                'checkpoints are written to the work dir: set work_dir '
+                "instead of out_dir, or use type='CheckpointHook' to write to "
+                'another machine'
             )
         self._lock: FolderLock | None = None
         self._is_due = False
@@ -135,7 +136,7 @@ class AtomicCheckpointHook(CheckpointHook):
             elif resumes(runner) and not load_address(runner):
                 runner.logger.info(
                     f'there is no checkpoint to resume in {runner.work_dir}: '
-                    'the run begins anew'
+                    'the run starts from the beginning'
                 )
                 stop_resuming(runner)
 
@@ -177,7 +178,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if unknown:
             raise ValueError(
                 f'default_hooks.checkpoint.save_best={listed(unknown)}: the '
-                f'validation has {listed(names, 20)}'
+                f'validation measures {listed(names, 20)}'
             )
 
     def _open(self, runner: Runner) -> Path | None:
@@ -204,14 +205,14 @@ class AtomicCheckpointHook(CheckpointHook):
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
-                f'{folder} has checkpoints, such as {left[0]}: add --resume '
-                '(resume=True) to go on with their run, or give another work '
-                'dir (--work-dir, out=)'
+                f'{folder} contains checkpoints, such as {left[0]}: add '
+                '--resume (resume=True) to continue their run, or choose '
+                'another work dir (--work-dir, out=)'
             )
         return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Restore the types in which MMEngine expects the history of a run."""
+        """Restore the types that MMEngine expects in the history of a run."""
         if not resumes(runner):
             return
         hub = checkpoint['message_hub']
@@ -253,7 +254,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if metrics and unknown:
             raise ValueError(
                 f'default_hooks.checkpoint.save_best={listed(unknown)}: the '
-                f'validation has {listed(metrics, 20)}'
+                f'validation measures {listed(metrics, 20)}'
             )
         super().after_val_epoch(runner, metrics)
 

@@ -14,26 +14,27 @@ from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_mask_labels, class_names
 from mmmoca.registry import HOOKS
 
-# Parts of models of mmseg and mmdet that predict classes.
+# Parts of mmseg's and mmdet's models that predict classes.
 _HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
 
 @HOOKS.register_module()
 class ClassCheckHook(Hook):
-    """Compares the classes of a run's data sets and of its model.
+    """Compares the classes of a run's data sets with those of its model.
 
     All data sets must have the same classes. In a classifier, ``num_classes``
     of the head must be the number of these classes. So must ``num_classes`` of
     ``data_preprocessor``, which Mixup and CutMix read, if it is set. A test
     compares the classes of its images with those that its checkpoint was
     trained on, if the checkpoint names them. Validations and tests refuse a
-    mask that contains labels of no class, because mmsegmentation's metric
+    mask with labels that belong to no class, because mmsegmentation's metric
     would silently leave out such pixels.
 
     Raises:
         ValueError: Before training or testing, if the classes differ, if a
             classifier has only one class, or if ``topk`` of a metric is above
-            the number of classes; later, if a mask has a label of no class.
+            the number of classes; later, if a mask has a label that belongs to
+            no class.
     """
 
     priority = 'HIGH'
@@ -65,7 +66,7 @@ class ClassCheckHook(Hook):
         outputs: Sequence | dict | None = None,
         mode: str = 'train',
     ) -> None:
-        """Refuse a validation or test mask that has labels of no class."""
+        """Refuse a validation or test mask with labels that have no class."""
         if mode == 'train':
             return
         number = len(class_names(getattr(runner, f'{mode}_loop').dataloader))
@@ -118,7 +119,8 @@ def _check_classes(
                 if not trains:
                     advice += (
                         f'; or, if the checkpoint has {number} classes, make '
-                        'a folder for each, empty ones for absent classes'
+                        'a folder for each class, even if a class has no '
+                        'images'
                     )
                 raise ValueError(
                     f'the images have {found} classes, but model.{part} has '

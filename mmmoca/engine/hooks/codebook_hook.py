@@ -28,15 +28,15 @@ class CodebookHook(Hook):
 
     After each optimiser step the hook draws K_new images from the global
     batch (all processes, all accumulated micro-batches), the same ones on
-    every process. One teacher token of each image becomes a new word; all of
-    them are from the same view. They overwrite the oldest words (paper,
+    every process. One teacher token of each image becomes a new word, and all
+    new words are from the same view. They overwrite the oldest words (paper,
     section 3.1). The draw depends on the run's seed, the step and the number
     of processes, so a resumed run draws the same words.
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. This is decided on the device,
     from numbers that are the same on all processes. The output
-    ``codebook_kept``, of which :class:`StepLogHook` warns, is then 1.
+    ``codebook_kept`` is then 1, and :class:`StepLogHook` warns.
 
     Before training the hook warns if the codebook has more words than the run
     can replace.
@@ -76,7 +76,8 @@ class CodebookHook(Hook):
         endless |= getattr(loader.sampler, 'infinite', False)
         images = len(loader.dataset)
         fewest = fewest_images(
-            # Some samplers drop images, so all processes get equally many.
+            # Some samplers drop images, so that all processes get the same
+            # number.
             min(images, getattr(loader.sampler, 'total_size', images)),
             batch,
             runner.max_iters,
@@ -147,11 +148,11 @@ def _check_images_of_a_step(fewest: int, batch: int, needed: int) -> None:
     """
     if fewest >= needed:
         return
-    remedy = 'take a larger batch, or fewer new words'
+    remedy = 'use a larger batch, or fewer new words'
     if batch >= needed:
         remedy += (
-            ', write drop_last=True in the train_dataloader, or iterations '
-            'that are a multiple of accumulative_counts'
+            ', set drop_last=True in the train_dataloader, or make the number '
+            'of iterations a multiple of accumulative_counts'
         )
     raise ValueError(
         f'a step can have as few as {fewest} images, too few for '

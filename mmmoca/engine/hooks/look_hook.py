@@ -24,8 +24,8 @@ class LookHook(Hook):
 
     All tables are written to the log file. The console shows what stands out,
     one line for each fact. :class:`~mmmoca.engine.ConsoleRunner` adds this
-    hook itself. The key ``look`` of a config contains the arguments of the
-    hook, and ``look=None`` leaves the hook out.
+    hook automatically. The key ``look`` of a config contains the arguments of
+    the hook, and ``look=None`` leaves the hook out.
 
     Args:
         pixels (int): Number of images to decode in each data set. Defaults to
@@ -98,13 +98,13 @@ def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
             if metrics and not part.boxes.totals():
                 raise ValueError(
                     f'{part.ann_file} has no annotations, so metrics cannot '
-                    f'be computed: write {stage}_evaluator.format_only=True '
-                    'for predictions alone'
+                    f'be computed: set {stage}_evaluator.format_only=True to '
+                    'save only predictions'
                 )
             if classwise and part.cat_ids != sorted(part.cat_ids):
                 raise ValueError(
                     f'the categories of {part.ann_file} do not ascend by id, '
-                    "so that classwise=True would print one category's "
-                    "metrics under another category's name: number them in "
-                    "the file's order"
+                    "so classwise=True would print one category's metrics "
+                    "under another category's name: number them in the order "
+                    'of the file'
                 )

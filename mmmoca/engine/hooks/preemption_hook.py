@@ -98,7 +98,7 @@ class PreemptionHook(Hook):
                 runner.logger.warning(
                     f'the run stops after iteration {runner.iter} and has '
                     'written interrupted.pth: --resume (in Python, '
-                    'resume=True) goes on from there'
+                    'resume=True) continues from there'
                 )
         if self._group is not None:
             # A launcher kills all processes as soon as one has ended, so each
@@ -120,9 +120,9 @@ class PreemptionHook(Hook):
 def start_worker(start: Callable | None, number: int) -> None:
     """Let a data loader's worker end when its run ends, and not before.
 
-    Slurm and torchrun send SIGTERM to all processes. With PyTorch's handler it
-    would end the workers, and the run would fail. If the run is killed,
-    PyTorch's workers would wait for ever for a process to fetch their batches.
+    Slurm and torchrun send SIGTERM to all processes. PyTorch's handler would
+    end the workers, and the run would fail. If the run is killed, PyTorch's
+    workers would wait forever for a process to fetch their batches.
 
     Args:
         start (Callable | None): ``worker_init_fn`` of the loader's config.

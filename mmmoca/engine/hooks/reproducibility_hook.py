@@ -32,7 +32,7 @@ class ReproducibilityHook(Hook):
     generators from the run's seed, the rank and the iteration, so that no
     random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
     the same for the data. An epoch-based run continues within its epoch, and
-    does not load again the images that it has seen. With another sampler, the
+    does not reload the images that it has seen. With another sampler, the
     epoch starts again. The same happens with another package's batch sampler,
     unless it is inside a :class:`~mmmoca.datasets.ResumableBatchSampler`.
 
@@ -65,17 +65,17 @@ class ReproducibilityHook(Hook):
             before = meta.get(name)
             if before not in (None, now):
                 raise ValueError(
-                    f'the run to resume had {name}={before}, this one has '
-                    f'{now}: change train_dataloader or optim_wrapper.'
-                    'accumulative_counts, or start a new run from its '
-                    'weights (--init FILE, another --work-dir)'
+                    f'the run to resume had {name}={before}, but this one has '
+                    f'{now}: change train_dataloader or '
+                    'optim_wrapper.accumulative_counts, or start a new run '
+                    'from its weights (--init FILE, another --work-dir)'
                 )
         images = on_main_process(self._digest, runner)
         before = str(meta.get('images', images))
         if before != images and before.split()[0] == images.split()[0]:
             raise ValueError(
-                'the run to resume had other images, other labels or another '
-                'order of them: set train_dataloader.dataset to its images, '
+                'the run to resume had other images or labels, or had them in '
+                'another order: set train_dataloader.dataset to its images, '
                 'or start a new run from its weights (--init FILE, another '
                 '--work-dir)'
             )
@@ -94,35 +94,37 @@ class ReproducibilityHook(Hook):
             start = meta['epoch'] * length
             if meta['iter'] != start:
                 runner.logger.warning(
-                    f'epoch {meta["epoch"] + 1} starts again: to go on within '
-                    'it, the train_dataloader needs mmmoca.SeededSampler, and '
-                    'mmmoca.ResumableBatchSampler around a batch_sampler'
+                    f'epoch {meta["epoch"] + 1} starts again: to continue '
+                    'within it, the train_dataloader needs '
+                    'mmmoca.SeededSampler, and mmmoca.ResumableBatchSampler '
+                    'around a batch_sampler'
                 )
                 meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
-        """Warn of settings without effect; make a sampler endless or not."""
+        """Warn of settings without effect; fit the sampler to the loop."""
         if left := unwritten_settings(runner.cfg):
             runner.logger.warning(
-                f'the run does not follow the settings {listed(left)}: read '
-                'the config with mmmoca.engine.config.read_run, or train '
-                'with tools/train.py'
+                f'the run ignores the settings {listed(left)}: read the '
+                'config with mmmoca.engine.config.read_run, or train with '
+                'tools/train.py'
             )
         if not is_training(runner):
             return
         self._seed = runner.seed  # MMEngine built the sampler with it
         sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
-            # An iteration-based loop counts no epochs, so its sampler must not
-            # end. At resume the loop itself skips the images it has seen.
+            # An iteration-based loop does not count epochs, so its sampler
+            # must not end. At resume the loop itself skips the images it has
+            # seen.
             sampler.infinite = not isinstance(
                 runner.train_loop, EpochBasedTrainLoop
             )
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seeds; give the sampler its seed and what to skip.
+        """Check the seeds; set the sampler's seed and the images to skip.
 
-        A warning says if a resumed run is already complete.
+        Log a warning if a resumed run is already complete.
         """
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
@@ -139,8 +141,9 @@ class ReproducibilityHook(Hook):
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)
-        # Loading a checkpoint has replaced runner.seed. A sampler of another
-        # package follows if it has the run's old seed, not one of the config.
+        # Loading a checkpoint has replaced runner.seed. A sampler from another
+        # package gets the new seed if it has the run's old one, rather than
+        # one from the config.
         if own or getattr(sampler, 'seed', None) == self._seed:
             sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
@@ -161,7 +164,7 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Save the facts with which a resumed run is compared."""
+        """Save the facts that a resumed run is compared with."""
         settings = training_settings(runner.cfg)
         images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)

@@ -46,8 +46,9 @@ class StepLogHook(Hook):
     MMEngine reads every logged scalar after every step, so that the host
     waits for the device each time. This hook keeps the scalars on the device.
     Before a log line, at the end of an epoch and before a checkpoint, it reads
-    at once the scalars of all steps since the last reading. The logged numbers
-    are the same, and other hooks find the scalars in ``outputs`` as usual.
+    the scalars of all steps since the last read in one transfer. The logged
+    numbers are the same, and other hooks find the scalars in ``outputs`` as
+    usual.
 
     The hook stops the run, before a checkpoint is written, if
 
@@ -57,7 +58,7 @@ class StepLogHook(Hook):
       ``skipped``, 1 for a skipped step.
 
     It warns once if the codebook is not updated because new words or tokens
-    are not finite, and of each of two kinds of collapse:
+    are not finite, and once for each of two kinds of collapse:
 
     - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
       demo stay above 0.25. Runs on images without content, or with a
@@ -99,9 +100,9 @@ class StepLogHook(Hook):
                 count = sum(isinstance(hook, kind) for hook in runner.hooks)
                 if count != 1:
                     raise ValueError(
-                        f'{type(model).__name__} needs one {kind.__name__} '
-                        'or subclass of it in default_hooks or custom_hooks, '
-                        f'and has {count}'
+                        f'{type(model).__name__} needs one {kind.__name__} or '
+                        'a subclass of it in default_hooks or custom_hooks, '
+                        f'but has {count}'
                     )
 
     def before_train(self, runner: Runner) -> None:
@@ -163,16 +164,16 @@ class StepLogHook(Hook):
                     )
                     + f' ({numbers}). '
                     f'{advice_to_go_on(runner)} with a lower learning rate, '
-                    'or with bfloat16 instead of float16, or look at '
-                    'masks and losses of your own, and at the images of the '
-                    f'step: {listed(images, 8)}'
+                    'or with bfloat16 instead of float16, or check your own '
+                    'masks and losses, and the images of the step: '
+                    f'{listed(images, 8)}'
                 )
             self._watch(runner, iteration, scalars)
             for name, value in scalars.items():
                 runner.message_hub.update_scalar(f'train/{name}', value)
 
     def _watch(self, runner: Runner, iteration: int, scalars: dict) -> None:
-        """Warn once of each kind of collapse, and of a kept codebook."""
+        """Warn once of each kind of collapse, and of an unchanged codebook."""
         if scalars.pop('codebook_kept', 0) and 'codebook' not in self._warned:
             self._warned.add('codebook')
             runner.logger.warning(

@@ -27,8 +27,8 @@ class TeacherEMAHook(Hook):
 
     Raises:
         ValueError: If a momentum is neither a number in [0, 1] nor 'auto'.
-            Before training, if a momentum is still 'auto'. (In a test it may
-            be.)
+            Before training, if a momentum is still 'auto'. (A test accepts
+            'auto'.)
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class TeacherEMAHook(Hook):
             for value in (momentum, end_momentum)
         ):
             raise ValueError(
-                'momentum and end_momentum must lie in [0, 1], got '
-                f'{momentum} and {end_momentum}'
+                f'momentum and end_momentum must be in [0, 1], got {momentum} '
+                f'and {end_momentum}'
             )
         self.momentum = momentum
         self.end_momentum = end_momentum
@@ -49,8 +49,8 @@ class TeacherEMAHook(Hook):
         """Check that numbers have replaced 'auto'."""
         if 'auto' in (self.momentum, self.end_momentum):
             raise ValueError(
-                "momentum='auto': mmmoca.engine.complete_recipe(cfg) writes a "
-                'number'
+                "momentum='auto': call mmmoca.engine.complete_recipe(cfg), "
+                "which replaces 'auto' with a number"
             )
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:

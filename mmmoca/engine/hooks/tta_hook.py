@@ -15,6 +15,6 @@ class UnwrappedTTAHook(PrepareTTAHook):
     """
 
     def before_test(self, runner: Runner) -> None:
-        """Remove DDP, and wrap the model in the one of ``tta_cfg``."""
+        """Remove DDP, and wrap the model in the TTA model of ``tta_cfg``."""
         runner.model = unwrap_model(runner.model)
         super().before_test(runner)

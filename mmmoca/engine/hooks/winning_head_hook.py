@@ -16,13 +16,12 @@ from mmmoca.registry import HOOKS
 class WinningHeadHook(Hook):
     """Writes the best classifier of a linear probe.
 
-    After each validation with a higher accuracy than all before, the hook
-    writes two files to the work dir. ``linear_best.pth`` contains the weights
-    of mmpretrain's ``ImageClassifier``: the frozen backbone and the best
-    linear layer. ``linear_best.py`` is its config. ``tools/test.py`` and
-    mmpretrain's ``ImageClassificationInferencer`` load these files. The
-    checkpoint's ``meta`` contains the learning rate, the accuracy and the
-    iteration.
+    After each validation with the highest accuracy so far, the hook writes two
+    files to the work dir. ``linear_best.pth`` contains the weights of
+    mmpretrain's ``ImageClassifier``: the frozen backbone and the best linear
+    layer. ``linear_best.py`` is its config. ``tools/test.py`` and mmpretrain's
+    ``ImageClassificationInferencer`` load these files. The checkpoint's
+    ``meta`` contains the learning rate, the accuracy and the iteration.
 
     The hook needs :class:`~mmmoca.evaluation.LinearProbeAccuracy`. A resumed
     run takes the best accuracy so far from ``linear_best.pth``.
@@ -36,14 +35,14 @@ class WinningHeadHook(Hook):
         path = Path(runner.work_dir, 'linear_best.pth')
         if path.is_file():
             saved = read_checkpoint(path, lazy=True)['meta']
-            # A file of a later iteration is from another continuation.
+            # A file from a later iteration is from another continuation.
             if saved['iter'] <= runner.iter:
                 self._best = saved['linear_probe']['top1']
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Write the best classifier if it is better than all before.
+        """Write the best classifier if it is better than all earlier ones.
 
         Args:
             runner (Runner): The runner of the training run.
@@ -76,14 +75,14 @@ class WinningHeadHook(Hook):
         path = Path(runner.work_dir, 'linear_best.pth')
         write_checkpoint(dict(meta=meta, state_dict=weights), path)
         write_text(path.with_suffix('.py'), config.pretty_text)
-        runner.logger.info(f'best linear classifier so far in {path}')
+        runner.logger.info(f'the best linear classifier so far is in {path}')
 
     def after_train(self, runner: Runner) -> None:
         """Log the accuracy of the best classifier."""
         if self._best >= 0:
             runner.logger.info(
-                f'linear probe: top-1 {self._best:.2f} % by the classifier in '
-                'linear_best.pth'
+                f'linear probe: top-1 {self._best:.2f} % with the classifier '
+                'in linear_best.pth'
             )
 
 

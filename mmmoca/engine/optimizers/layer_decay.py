@@ -30,7 +30,7 @@ class LayerDecayOptimWrapperConstructor(
     multiplied by r**(n + 1 - i), and that of patch and position embeddings by
     r**(n + 1). Parameters after the layers have the full rate.
 
-    ``paramwise_cfg`` takes mmpretrain's keys: ``layer_decay_rate``,
+    ``paramwise_cfg`` accepts mmpretrain's keys: ``layer_decay_rate``,
     ``norm_decay_mult``, ``bias_decay_mult``, ``flat_decay_mult`` and
     ``custom_keys``.
 
@@ -48,24 +48,26 @@ class LayerDecayOptimWrapperConstructor(
         prefix: str = '',
         get_layer_depth: Callable | None = None,
     ) -> None:
-        """Add a group for each parameter, with the rate of its depth.
+        """Add a group for each parameter, with the rate for its depth.
 
         Args:
-            params (list[dict]): The groups are added to it, in place.
+            params (list[dict]): List that the groups are appended to, in
+                place.
             module (nn.Module): The model, or a part of it in recursive calls.
             prefix (str): Prefix of the part's parameter names.
-            get_layer_depth (Callable, optional): Returns, for a parameter
-                name, its depth and the number of depths. Defaults to None:
-                the method of the module, or else that of its ``backbone``.
+            get_layer_depth (Callable, optional): Function that returns the
+                depth of a parameter, given its name, and the number of depths.
+                Defaults to None: the method of the module's ``backbone``, or
+                else that of the module.
         """
         if unknown := self.paramwise_cfg.keys() - KEYS:
             raise ValueError(
-                f'paramwise_cfg takes {sorted(KEYS)}, got {sorted(unknown)}'
+                f'paramwise_cfg accepts {sorted(KEYS)}, got {sorted(unknown)}'
             )
         if self.base_wd is None:
             raise ValueError(
-                'layer decay needs optim_wrapper.optimizer.weight_decay: '
-                'write 0 for none'
+                'layer decay needs optim_wrapper.optimizer.weight_decay: set '
+                'it to 0 for no weight decay'
             )
         depth = getattr(getattr(module, 'backbone', 0), 'get_layer_depth', 0)
         if depth and get_layer_depth is None:

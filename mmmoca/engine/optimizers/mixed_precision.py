@@ -41,14 +41,14 @@ def fast_dtype() -> str:
 class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     """:class:`AmpOptimWrapper` that also runs without CUDA.
 
-    Without CUDA, float16 means 'auto', since CPUs have no fast kernels for it.
-    The loss is scaled only for float16, thus only on CUDA.
+    Without CUDA, 'float16' is treated as 'auto', since CPUs have no fast
+    kernels for it. The loss is scaled only for float16, thus only on CUDA.
 
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
             clipping, a scalar on the device. None without clipping.
         skipped (Tensor | None): 1 if the loss scaler skipped the last step
-            because of gradients that are not finite, else 0, a scalar on the
+            because its gradients were not finite, else 0, a scalar on the
             device. None if the loss is not scaled.
 
     Args:
@@ -86,10 +86,11 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     def initialize_count_status(
         self, model: nn.Module, init_counts: int, max_counts: int
     ) -> None:
-        """Count steps, see MMEngine, without a wrong warning.
+        """Count steps as MMEngine does, but without its false warning.
 
-        Micro-batches change what batch normalisation does. The prototype
-        generators of MOCA normalise over words, which no micro-batch changes.
+        MMEngine warns because micro-batches affect batch normalisation. MOCA's
+        prototype generators normalise over words, which do not depend on the
+        micro-batch.
         """
         inner = unwrap_model(model)
         model = inner.backbone if hasattr(inner, 'codebook') else model
@@ -105,7 +106,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             yield
 
     def step(self, **kwargs) -> None:
-        """Update the parameters unless the gradients are not finite.
+        """Update the parameters, unless the loss scaler skips the step.
 
         Args:
             **kwargs: Arguments of the optimiser's ``step``.
@@ -127,7 +128,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load a state, even that of a run without loss scaling."""
+        """Load a state, even one from a run without loss scaling."""
         if not state_dict.get('loss_scaler', True):
             state_dict.pop('loss_scaler')
         super().load_state_dict(state_dict)
@@ -137,8 +138,8 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
     """Mixed precision on CUDA, float32 elsewhere.
 
-    For detection: outside CUDA, mmcv's operators (non-maximum suppression,
-    RoIAlign) accept float32 only.
+    This is for detection: without CUDA, mmcv's operators (non-maximum
+    suppression, RoIAlign) accept float32 only.
 
     Args:
         dtype (str | torch.dtype): On CUDA, see

@@ -12,11 +12,11 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Builds groups of parameters: model and prototypes, decay or not.
+    """Groups parameters: model or prototypes, with or without decay.
 
     Biases and other 1-D parameters do not decay. The prototype generators
     have their own learning rate and weight decay, which this package's
-    schedulers keep constant. ``paramwise_cfg`` takes:
+    schedulers keep constant. ``paramwise_cfg`` accepts:
 
     - ``prototype_lr`` (float): Learning rate of the generators. Defaults to
       1e-4.
@@ -26,8 +26,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
       parameters whose names contain a key, as in MMEngine. If a name contains
       several keys, the longest one counts. These parameters get groups of
       their own. ``lr_mult=0`` freezes them. With ``decay_mult``, 1-D
-      parameters decay as well. ``eta_min`` of a schedule is not multiplied:
-      it is one number for all groups.
+      parameters decay as well. A schedule's ``eta_min`` is not multiplied,
+      because it is one number for all groups.
 
     The ``constant`` key of a group names values that schedules must not
     change.
@@ -47,7 +47,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
         if self.base_lr == 'auto':
             raise ValueError(
-                "lr='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
+                "lr='auto': call mmmoca.engine.complete_recipe(cfg), which "
+                "replaces 'auto' with a number"
             )
         own = dict(self.paramwise_cfg)
         custom = own.pop('custom_keys')
@@ -62,7 +63,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Sort all parameters of the model into the groups.
 
         Args:
-            params (list[dict]): The groups are added to it, in place.
+            params (list[dict]): List that the groups are appended to, in
+                place.
             module (nn.Module): The whole model.
         """
         options, parts = self.paramwise_cfg, module.modules()
@@ -81,7 +83,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if idle := [k for k in keys if not any(k in name for name in trained)]:
             raise ValueError(
                 'paramwise_cfg.custom_keys: no trained parameter has '
-                f'{listed(idle)} in its name: names are {listed(trained)}'
+                f'{listed(idle)} in its name. The names are {listed(trained)}'
             )
         for kind in sorted(groups):
             is_prototype, is_vector, key = kind
@@ -96,7 +98,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             group = dict(params=groups[kind], constant=['lr'] * keeps)
             if is_prototype or not decay_mult:
                 group['constant'].append('weight_decay')
-            # If it is None, the default of the optimiser is used.
+            # If a value is None, the optimiser's default is used.
             if lr is not None:
                 group['lr'] = lr * factors.get('lr_mult', 1)
             if decay is not None or not decay_mult:
@@ -114,5 +116,6 @@ def _check(numbers: dict, known: Collection[str], place: str) -> None:
         right = isinstance(value, Real) and 0 <= value <= 1000
         if name not in known or not right:
             raise ValueError(
-                f'{place} takes {[*known]} in [0, 1000], got {name}={value}'
+                f'{place} accepts {[*known]} with values in [0, 1000], got '
+                f'{name}={value}'
             )

@@ -23,7 +23,7 @@ from .feature_loop import FeatureLoop
 
 @LOOPS.register_module()
 class NeighbourAgreementValLoop(FeatureLoop):
-    """Validation by the agreement of neighbours, which needs no labels.
+    """Validates without labels, by the agreement of neighbours.
 
     Two views of an image should have the same neighbours. The loop encodes
     both views of each image and compares their nearest images, see
@@ -31,14 +31,14 @@ class NeighbourAgreementValLoop(FeatureLoop):
     data sample gets ``agreement`` for :class:`NeighbourAgreement`.
 
     Args:
-        *args: See :class:`FeatureLoop`. The loader gives two views of each
-            image, the same ones each time, as
-            :func:`~mmmoca.engine.views.views_loader` does.
+        *args: See :class:`FeatureLoop`. The loader yields two views of each
+            image, the same ones in each pass, like that of
+            :func:`~mmmoca.engine.views.views_loader`.
         k (int): Number of neighbours, at most a tenth of the images.
             Defaults to 10.
-        baselines (bool): Whether training also measures, before its first
-            step, the encoder that it starts from and raw pixels, and logs at
-            its end what it has gained. Defaults to False.
+        baselines (bool): Whether to measure two baselines before the first
+            training step, the initial encoder and raw pixels, and to log the
+            gain at the end of training. Defaults to False.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -86,7 +86,7 @@ class NeighbourAgreementValLoop(FeatureLoop):
         role: str,
         encode: Callable[[Tensor], Tensor] | None = None,
     ) -> FeatureShard:
-        """Extract features of both views, side by side, (n, 2 * D)."""
+        """Extract the features of both views, concatenated to (n, 2 * D)."""
         encode = encode or self.encode
         return super().extract(
             loader,

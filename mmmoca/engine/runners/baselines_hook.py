@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compares the encoder of a run with what it started from."""
+"""Compares the encoder of a run with the one that it started from."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ _NAMES = 'start', 'untrained', 'raw_pixels'
 
 
 class Judgement(NamedTuple):
-    """A metric that tells what a run has gained.
+    """A metric that shows what a run has gained.
 
     Attributes:
         metric (str): Its name.
@@ -27,7 +27,7 @@ class Judgement(NamedTuple):
             'raw_pixels'.
         title (str): Its name in the log.
         margin (float, optional): The smallest difference from the start that
-            counts as a gain or a loss. Defaults to None: the log says only
+            counts as a gain or a loss. Defaults to None: the log shows only
             the difference.
     """
 
@@ -38,7 +38,7 @@ class Judgement(NamedTuple):
 
 
 class BaselinesHook(Hook):
-    """Measures what a run starts from, and says what it has gained.
+    """Measures what a run starts from, and logs what it has gained.
 
     The hook also measures raw pixels. A resumed run takes these numbers from
     the message hub in its checkpoint. If settings of the validation have
@@ -90,11 +90,11 @@ class BaselinesHook(Hook):
     def _forget(self, runner: Runner) -> None:
         """Forget what was measured with other settings of the validation."""
         runner.logger.warning(
-            'the validation has other settings or images than the run was '
-            'saved with, so its numbers cannot be compared with earlier ones. '
-            'The run is compared with the encoder that it resumes from, and '
-            'the best checkpoint is chosen from here on. Earlier best_* files '
-            'are kept'
+            'the settings or the images of the validation have changed since '
+            'the run was saved, so its numbers cannot be compared with '
+            'earlier ones. The run is compared with the encoder that it '
+            'resumes from, and the best checkpoint is chosen among those from '
+            'here on. Earlier best_* files are kept'
         )
         hub = runner.message_hub
         for key in [*hub.runtime_info]:
@@ -108,7 +108,7 @@ class BaselinesHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the last metrics, which a resumed complete run lacks."""
+        """Keep the last metrics. A complete run that is resumed has none."""
         self.last = metrics or {}
 
     def after_train(self, runner: Runner) -> None:
@@ -136,13 +136,13 @@ class BaselinesHook(Hook):
 
 
 def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
-    """Say what a metric tells of a run.
+    """Say what a metric tells about a run.
 
     Args:
         last (float): The metric at the end.
-        baselines (dict[str, float]): The metric of the encoder that the run
-            started from, which comes first, and of raw pixels.
-        margin (float): A smaller difference tells nothing.
+        baselines (dict[str, float]): The metric by baseline: first that of the
+            encoder that the run started from, then that of raw pixels.
+        margin (float): The smallest difference that is meaningful.
     """
     gain = round(last - next(iter(baselines.values())), 1)  # as it is logged
     if gain <= -margin and 'untrained' in baselines:

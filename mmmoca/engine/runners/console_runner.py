@@ -50,8 +50,8 @@ class ConsoleRunner(Runner):
     - It stops the workers of all loaders at the end.
     - The config is written to the work dir only when all hooks have accepted
       the run. From then on, an error is logged with its traceback.
-    - If a hook refuses the run, its log is removed, unless another run may
-      write to the same work dir.
+    - If a hook refuses the run, the run's log is removed, unless another run
+      may write to the same work dir.
     """
 
     _begun = False  # whether all hooks have accepted the run
@@ -76,7 +76,7 @@ class ConsoleRunner(Runner):
             stop_workers(self)
 
     def _forget(self) -> None:
-        """Remove the log of a refused run; let a later run have its name."""
+        """Remove the log of a refused run; free its name for a later run."""
         # Without the lock, another run may have its log in this folder.
         if FolderLock.is_held(self.work_dir):
             shutil.rmtree(getattr(self, 'log_dir', ''), ignore_errors=True)
@@ -89,7 +89,7 @@ class ConsoleRunner(Runner):
         return logger
 
     def dump_config(self) -> None:
-        """Do nothing yet: the work dir may be that of another run."""
+        """Do nothing yet: the work dir may belong to another run."""
 
     def register_hooks(self, *args, **kwargs) -> None:
         """Register the hooks, and a :class:`LookHook` unless disabled."""
@@ -101,9 +101,9 @@ class ConsoleRunner(Runner):
     def call_hook(self, fn_name: str, **kwargs) -> None:
         """Call the hooks; then write the config if they accept a training run.
 
-        A test does not write its config to the work dir, which may contain
-        that of a training run. It is still saved, since MMEngine also writes
-        each config to the folder of the log.
+        A test does not write its config to the work dir, which may contain the
+        config of a training run. The test's config is still saved, since
+        MMEngine also writes each config to the folder of the log.
 
         In a resumed epoch MMEngine counts batches from 0. Here ``batch_idx``
         is corrected, so that log lines follow the same iterations as in a run
@@ -125,8 +125,9 @@ class ConsoleRunner(Runner):
         """Wrap the model for several processes, with or without GPUs."""
         if self.distributed and model_wrapper_cfg is None:
             # MMEngine's default, except that a gradient is a view of the
-            # bucket in which it is sent. static_graph is not set: it fails
-            # under accumulation, whose first backward pass sends nothing.
+            # bucket in which it is sent. static_graph is not set, because it
+            # fails with gradient accumulation, where the first backward pass
+            # sends nothing.
             model_wrapper_cfg = dict(
                 type='MMDistributedDataParallel',
                 broadcast_buffers=False,
@@ -174,14 +175,15 @@ class ConsoleRunner(Runner):
         images = len(loader.sampler) * (10 if endless else 1)
         if not len(loader) and images < loader.batch_size:
             raise ValueError(
-                f'{len(loader.sampler)} images of each process fill no batch '
-                f'of {loader.batch_size}: lower train_dataloader.batch_size'
+                f'{len(loader.sampler)} images per process do not fill a '
+                f'batch of {loader.batch_size}: lower '
+                'train_dataloader.batch_size'
             )
         judge_images(loader.dataset)
         return loader
 
     def resume(self, filename: str, *args, **kwargs) -> None:
-        """Resume. If that fails, try older checkpoints of the work dir."""
+        """Resume. If that fails, try older checkpoints in the work dir."""
         hooks = [h for h in self.hooks if isinstance(h, AtomicCheckpointHook)]
         problems: dict[str, Exception] = {}
         while filename not in problems:
@@ -198,13 +200,13 @@ class ConsoleRunner(Runner):
         name, problem = next(iter(problems.items()))
         if isinstance(problem, OSError | RuntimeError | ValueError):
             raise problem
-        # An error of MMEngine: a part is missing or has another type.
+        # An error from MMEngine: a part is missing or has another type.
         raise CheckpointError(
             f'{name} cannot be resumed: {problem!r}'
         ) from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
-        """Load a checkpoint by our reader, which runs no code in the file."""
+        """Load a checkpoint with our reader, which runs no code from it."""
         # MMEngine prints what it also logs.
         with redirect_stdout(None):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)

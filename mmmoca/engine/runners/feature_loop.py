@@ -31,7 +31,7 @@ LOG_INTERVAL = 50  # batches
 
 
 class FeatureLoop(TestLoop):
-    """Predicts from the features of labelled and of other images.
+    """Evaluates frozen features by the predictions made from them.
 
     Each subclass is one protocol. It builds :attr:`labelled` and implements
     :meth:`predict`.
@@ -46,7 +46,7 @@ class FeatureLoop(TestLoop):
             ``extract_feat``. Defaults to the model's own default.
         fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
             False.
-        data_root (str, optional): Folder of all data sets. Overrides their
+        data_root (str, optional): Folder for all data sets. Overrides their
             own ``data_root``.
 
     Attributes:
@@ -54,8 +54,8 @@ class FeatureLoop(TestLoop):
             :meth:`build_labelled`.
         metric_names (Sequence[str] | None): Names of all metrics; None if
             they are unknown because metrics of another package are used.
-        judgements (Sequence[Judgement]): Metrics that tell what training
-            has gained, for :class:`.BaselinesHook`.
+        judgements (Sequence[Judgement]): Metrics that show what training has
+            gained, for :class:`.BaselinesHook`.
 
     Raises:
         ValueError: If images have no label, or a loader never ends.
@@ -66,7 +66,7 @@ class FeatureLoop(TestLoop):
     judgements: Sequence[Judgement] = ()
     stage = 'test'
     with_label = True  # whether images have class labels
-    of_training = False  # whether these are training images
+    of_training = False  # whether the images are training images
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class FeatureLoop(TestLoop):
         )
 
     def run(self) -> dict:
-        """Extract features, classify, compute the metrics.
+        """Extract features, classify the images and compute the metrics.
 
         Returns:
             dict: Metrics of the evaluator.
@@ -154,11 +154,12 @@ class FeatureLoop(TestLoop):
             loader (DataLoader or dict): The loader, or its config.
 
         Returns:
-            DataLoader: The loader. Built from a config, it does not shuffle
-            by default.
+            DataLoader: The loader. If it is built from a config, it does not
+            shuffle by default.
 
         Raises:
-            ValueError: See :func:`check_loader`, :func:`check_same_classes`.
+            ValueError: See :func:`check_loader` and
+                :func:`check_same_classes`.
         """
         loader = with_data_root(loader, self.data_root)
         if isinstance(loader, dict):
@@ -189,12 +190,12 @@ class FeatureLoop(TestLoop):
         """Extract the features of this rank's share of a loader's images.
 
         The features are written into one tensor that is allocated at the
-        start. Joining parts would need twice the memory. All ranks call this
-        together.
+        start. Concatenating parts would need twice the memory. All ranks call
+        this together.
 
         Args:
             loader (DataLoader): The images.
-            role (str): What the images are for, such as 'labelled', for
+            role (str): What the images are for, such as 'labelled'. Used in
                 messages.
             encode (Callable, optional): Function from normalised images,
                 (B, C, H, W), to features. Defaults to :meth:`encode`.
@@ -203,8 +204,8 @@ class FeatureLoop(TestLoop):
             FeatureShard: The features, in the order of the loader.
 
         Raises:
-            ValueError: If ``encode`` does not give one vector per image, if a
-                sample lacks its label or its index, or if a feature on any
+            ValueError: If ``encode`` does not return one vector per image, if
+                a sample lacks its label or its index, or if a feature on any
                 rank is not finite.
         """
         preprocess = unwrap_model(self.runner.model).data_preprocessor
@@ -215,8 +216,8 @@ class FeatureLoop(TestLoop):
         start = time.time()
         for i, data_batch in enumerate(loader, 1):
             seen = len(ids)
-            # Read before the batch moves to the device: there, the host would
-            # wait for each label.
+            # Read labels before the batch moves to the device. Afterwards, the
+            # host would wait for each label.
             for sample in data_batch.get('data_samples') or [{}]:
                 label = class_label(sample, role) if self.with_label else -1
                 labels.append(label)
@@ -225,8 +226,8 @@ class FeatureLoop(TestLoop):
             if batch.ndim != 2:
                 raise ValueError(
                     'extract_feat must return one vector per image, (B, D), '
-                    f'but gave {tuple(batch.shape)}: write '
-                    "neck=dict(type='GlobalAveragePooling') into the model"
+                    f'but returned {tuple(batch.shape)}: add '
+                    "neck=dict(type='GlobalAveragePooling') to the model"
                 )
             batch = self.scale(batch.float())
             if not seen:
@@ -238,7 +239,8 @@ class FeatureLoop(TestLoop):
                 self.runner.logger.info(
                     f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
                 )
-        # Checked in parts: a mask of all features would need much memory.
+        # Check in parts, because a mask of all features would need much
+        # memory.
         parts = feats[: len(ids)].split(2**14)
         diverged = torch.tensor(
             not all(part.isfinite().all() for part in parts)

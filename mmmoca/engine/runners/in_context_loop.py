@@ -26,42 +26,41 @@ from .feature_loop import LOG_INTERVAL, FeatureLoop
 
 @LOOPS.register_module()
 class InContextTestLoop(FeatureLoop):
-    """Segments images by the labels of the most similar patches of a bank.
+    """Segments images with the labels of the most similar patches in a bank.
 
     The protocol of Hummingbird (Balazevic et al., NeurIPS 2023, section 3.1),
     without any training. Predictions are enlarged to the size of the true
-    masks, with which the metrics of mmsegmentation compare them. The result
-    does not depend on the number of ranks. ``bank_patches`` among the metrics
-    is the size of the bank. Results with banks of different sizes are not
-    comparable.
+    masks, and mmsegmentation's metrics compare the two. The result does not
+    depend on the number of ranks. The metric ``bank_patches`` is the size of
+    the bank. Results with banks of different sizes are not comparable.
 
     Args:
-        *args: See :class:`FeatureLoop`; metrics are mmsegmentation's.
+        *args: See :class:`FeatureLoop`. The metrics are mmsegmentation's.
             ``extract_feat(inputs)`` of the model returns patch features,
             (B, D, h, w), or a tuple with these as its last item.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
-        bank_size (int): Number of patches in the bank. Each image gives the
-            same number, but at least one. Defaults to 1 024 000 (in the paper
+        bank_size (int): Number of patches in the bank. Each image contributes
+            the same number, at least one. Defaults to 1 024 000 (in the paper
             at most 1024 x 10^4).
         bank_epochs (int): Passes over the bank's images. Random transforms
             differ between passes. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.
         temperature (float): T. Defaults to 0.02.
-        allow_missing (bool): Whether the bank may have no pixel of a class.
-            Such a class is never predicted. Defaults to False.
-        seed (int): Seed of the choice of patches. Defaults to 0.
+        allow_missing (bool): Whether the bank may lack pixels of a class. Such
+            a class is never predicted. Defaults to False.
+        seed (int): Seed for choosing the patches. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
         ValueError: If an argument is out of range; if bank and test images
-            have different classes; if a mask has another size than its image
-            or labels of no class; if the sides of images are not multiples of
-            the patch; if the bank does not fit in memory, or has no pixel of
-            a class.
+            have different classes; if a mask differs in size from its image or
+            has labels that belong to no class; if the sides of images are not
+            multiples of the patch size; if the bank does not fit in memory, or
+            has no pixel of a class.
     """
 
-    with_label = False  # they have masks instead
+    with_label = False  # the images have masks instead
 
     def __init__(
         self,
@@ -129,14 +128,14 @@ class InContextTestLoop(FeatureLoop):
             self.seed,
         )
         self.runner.logger.info(
-            f'in-context segmentation by {bank.size} patches'
+            f'in-context segmentation with {bank.size} patches'
         )
         lacking = [self.classes[label] for label in bank.missing()]
         if lacking and not self.allow_missing:
             raise ValueError(
                 f'the bank has no pixel of {len(lacking)} of '
-                f'{len(self.classes)} classes: {listed(lacking)}. Give it '
-                'images of them, or write test_cfg.allow_missing=True'
+                f'{len(self.classes)} classes: {listed(lacking)}. Add images '
+                'of these classes to it, or set test_cfg.allow_missing=True'
             )
         return bank
 
@@ -180,27 +179,28 @@ class InContextTestLoop(FeatureLoop):
         maps = self.encode(inputs)
         if maps.ndim != 4:
             raise ValueError(
-                f'extract_feat must give patch features, (B, D, h, w), but '
-                f"gave {tuple(maps.shape)}: write out_type='featmap' in the "
-                'backbone, and no neck'
+                'extract_feat must return patch features, (B, D, h, w), but '
+                f"returned {tuple(maps.shape)}: set out_type='featmap' in the "
+                'backbone, and remove the neck'
             )
         patch = model.backbone.patch_embed.projection.stride
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
                 f'the sides of images, {tuple(size)}, are not multiples of '
-                f'the patch, {tuple(patch)}: change Resize in both pipelines'
+                f'the patch size, {tuple(patch)}: change Resize in both '
+                'pipelines'
             )
         return maps, data['data_samples']
 
     def _check_mask(self, sample: Any, size_of_mask: str) -> None:
-        """Refuse a mask of another size, or with labels of no class."""
+        """Refuse a mask of the wrong size, or with labels without a class."""
         mask = sample.gt_sem_seg.data
         size = tuple(sample.metainfo[size_of_mask][:2])
         if mask.shape[1:] != size:
             raise ValueError(
                 f'the mask of {sample.img_path} has {tuple(mask.shape[1:])} '
-                f'pixels, not {size} ({size_of_mask}): image and mask must be '
-                'alike, with LoadAnnotations after Resize in test_dataloader '
-                'and before it in bank_dataloader'
+                f'pixels, not {size} ({size_of_mask}): image and mask must '
+                'have the same size. Put LoadAnnotations after Resize in '
+                'test_dataloader, and before it in bank_dataloader'
             )
         check_mask_labels(sample, len(self.classes), self.ignored)

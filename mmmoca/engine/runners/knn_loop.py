@@ -28,31 +28,31 @@ from .feature_loop import FeatureLoop
 
 @LOOPS.register_module()
 class KNNValLoop(FeatureLoop):
-    """Validation by weighted k-NN, during training or alone.
+    """Validates by weighted k-NN, during training or on its own.
 
     The loop L2-normalises the features of the bank and of its own images, the
-    queries. The k bank images of highest cosine similarity vote for their
-    class with weight exp(sim / T). Each rank holds a part of the bank; the
-    result does not depend on the number of ranks.
+    queries. The k bank images with the highest cosine similarity vote for
+    their class with weight exp(sim / T). Each rank holds a part of the bank;
+    the result does not depend on the number of ranks.
 
     Each query's data sample gets ``knn_pred`` for :class:`KNNAccuracy`: a dict
-    from each k and temperature to up to five labels, the best first. For other
-    metrics it gets ``pred_score`` and ``pred_label``, with the first k and
-    temperature.
+    from each k and temperature to at most five labels, the best first. For
+    other metrics it gets ``pred_score`` and ``pred_label``, with the first k
+    and temperature.
 
     Args:
         *args: See :class:`FeatureLoop`.
         bank_dataloader (DataLoader or dict): Loader of the labelled bank
             images.
-        k (int or Sequence[int]): Numbers of neighbours. In a bank with fewer
+        k (int or Sequence[int]): Numbers of neighbours. If the bank has fewer
             images, all of them vote. Defaults to (10, 20).
         temperature (float or Sequence[float]): T. Defaults to 0.07.
-        baselines (bool): Whether training also measures, before its first
-            step, the encoder that it starts from and raw pixels (up to 6912
-            numbers an image), with the last k and temperature. Each validation
-            then also logs ``knn/raw_pixels_k20`` and ``knn/untrained_k20`` (or
-            ``knn/start_k20``, if training starts from loaded weights).
-            Defaults to False.
+        baselines (bool): Whether to measure two baselines before the first
+            training step: the initial encoder and raw pixels (up to 6912
+            numbers per image), both with the last k and temperature. Each
+            validation then also logs ``knn/raw_pixels_k20`` and
+            ``knn/untrained_k20`` (or ``knn/start_k20``, if training starts
+            from loaded weights). Defaults to False.
         agreement (dict, optional): Arguments of
             :class:`NeighbourAgreementValLoop` and of
             :func:`~mmmoca.engine.views.views_loader`. If given, each

@@ -23,8 +23,8 @@ class LowShotTestLoop(FeatureLoop):
     """Classifies from 1, 2 or 5 images per class, or 1 % of all images.
 
     The paper's low-shot protocol (Table 5d, after MSN). The frozen feature is
-    the mean of the patch tokens WITHOUT the final norm (for MSN, [CLS] without
-    it). From each feature its own mean is subtracted, and it is then
+    the mean of the patch tokens WITHOUT the final norm (for MSN, the [CLS]
+    token without it). Each feature has its own mean subtracted, and is then
     L2-normalised. A multinomial logistic regression is fitted to each set of
     images. The ranks divide the regressions among themselves.
 
@@ -43,8 +43,7 @@ class LowShotTestLoop(FeatureLoop):
             ``dict(shots=5, sets=3)``. For the format see
             :func:`mmmoca.evaluation.subsets.read_subsets`.
         regularization (float): Lambda. Defaults to 0.1.
-        max_iter (int): Largest number of iterations of L-BFGS. Defaults to
-            300.
+        max_iter (int): Maximum number of L-BFGS iterations. Defaults to 300.
         seed (int): Seed of the drawn subsets. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
