@@ -13,22 +13,22 @@ from .loading import DepthError, LoadImage
 
 @TRANSFORMS.register_module()
 class LoadBands(LoadImage):
-    """Load an image of any channels and depth: TIFF, PNG, NPY and others.
+    """Load an image with any number of channels and bits, such as a TIFF.
 
-    The first bytes of a file tell its format: TIFF is read by tifffile,
-    ``.npy`` by NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits,
-    signed or not, and floats become float32 with the same values (rounded
-    from 2**24 on). Channels keep the order of the file: a colour PNG is RGB,
-    so ``to_rgb`` of the data preprocessor must stay False. An image with a
-    palette gives its colours if ``channels`` is 3 or 4, otherwise its indices.
-    A TIFF in which 0 is white is inverted. If a TIFF has several series, the
-    first is read.
+    The first bytes of a file tell its format. tifffile reads TIFF, NumPy reads
+    ``.npy``, and OpenCV reads all other formats. Integers of 8, 16 and 32
+    bits, signed or not, and floats become float32 with the same values
+    (rounded from 2**24 on). Channels keep the order of the file: a colour PNG
+    is RGB, so ``to_rgb`` of the data preprocessor must stay False. A palette
+    image gives its colours if ``channels`` is 3 or 4, and otherwise its
+    indices. A TIFF in which 0 is white is inverted. If a TIFF has several
+    series, the first is read.
 
-    As in :class:`LoadImage`, a damaged file is skipped in training, or an
-    error names it. The same holds if files of 1 bit, 8 bits and more bits are
-    mixed: the first image sets what the others must be. Files of 16 and more
-    bits, integer or float, count as one kind. A wrong number of channels
-    always raises an error.
+    As in :class:`LoadImage`, a damaged file is skipped in training, or raises
+    an error that names it. The same happens to a file whose bit depth differs
+    from that of the first image. There are three depths: 1 bit, 8 bits, and 16
+    or more bits (integer or float). A wrong number of channels always raises
+    an error.
 
     **Required Keys:** ``img_path``.
 
@@ -41,9 +41,9 @@ class LoadBands(LoadImage):
         channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
             ``'first'`` for (C, H, W). Defaults to None: whichever of the two
             axes has C entries.
-        nodata (float | str, optional): Value that stands for a pixel without a
-            measurement, such as -9999 or ``'nan'``. NaN then also stands for
-            such a pixel. Defaults to None: the value in GDAL's tag of a TIFF,
+        nodata (float | str, optional): Value that marks pixels without a
+            measurement, such as -9999 or ``'nan'``. NaN then also marks such
+            pixels. Defaults to None: the value in GDAL's tag of a TIFF,
             or no value if there is no such tag.
         fill (float | str, optional): Value that replaces those pixels.
             Defaults to None: the mean of the channel's measured pixels in this
@@ -71,7 +71,8 @@ class LoadBands(LoadImage):
             raise ValueError(f'channels must be 1 or more but got {channels}')
         if channel_axis not in (None, 'first', 'last'):
             raise ValueError(
-                f"channel_axis={channel_axis!r} must be 'first', 'last', None"
+                f"channel_axis={channel_axis!r} must be 'first', 'last' or "
+                'None'
             )
         self.channels = channels
         self.channel_axis = channel_axis
@@ -82,7 +83,7 @@ class LoadBands(LoadImage):
         self._first: dict[str, tuple[int, str]] = {}
 
     def decode(self, source: Source, header: Header) -> np.ndarray | None:
-        """Decode an image; keep the shape that the file gives."""
+        """Decode an image, and keep the shape that the file stores."""
         palette = {3: 'RGB', 4: 'RGBA'}.get(self.channels, '')
         img = decode(source, header, palette=palette)
         if header.mode == '1' and img is not None and img.dtype == bool:
@@ -92,8 +93,8 @@ class LoadBands(LoadImage):
     def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
         """Decode and check an image, see :class:`LoadImage`.
 
-        In the header that is returned, ``transparent`` is False, and pages
-        that became bands do not count as further ``frames``.
+        In the returned header, ``transparent`` is False, and ``frames`` does
+        not count pages that became bands.
         """
         img, header = super().load(source, name)
         return img, _of_bands(header, img)
@@ -122,14 +123,14 @@ class LoadBands(LoadImage):
         Args:
             img (np.ndarray): Image of any shape and depth.
             header (Header): Its header.
-            name (str): What to call it in errors.
+            name (str): Name of the image in error messages.
 
         Returns:
             The image, float32, (H, W, C).
 
         Raises:
-            OSError: If it has values that are not real or not finite numbers.
-            DepthError: If it has another number of bits than the first image.
+            OSError: If some values are not real or not finite.
+            DepthError: If its bit depth differs from that of the first image.
             ValueError: If the number of channels is wrong, or the channel axis
                 is ambiguous.
         """
@@ -147,8 +148,9 @@ class LoadBands(LoadImage):
             valid |= missing
         if not valid.all():
             raise OSError(
-                f'cannot use the image {printable(name)}: it has values that '
-                "are not finite; for NaN write nodata='nan' in LoadBands"
+                f'cannot use the image {printable(name)}: some values are '
+                'not finite. If NaN marks missing pixels, set '
+                "nodata='nan' in LoadBands"
             )
         return img
 
@@ -163,8 +165,8 @@ class LoadBands(LoadImage):
         if bits != expected:
             raise DepthError(
                 f'{printable(name)} is {dtype}, but {printable(first)} has '
-                'another number of bits, so that equal values mean different '
-                'things: convert all files to one type, or take some out'
+                'another bit depth, so the same value means different things: '
+                'convert all files to one type, or remove some'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
@@ -176,12 +178,13 @@ class LoadBands(LoadImage):
         last = sizes[2] == self.channels and axis in (None, 'last')
         if first == last:
             raise ValueError(
-                f'{printable(path)} has the shape {img.shape}, in which '
-                f'{"both axes fit" if first else "no axis fits"} channels='
+                f'{printable(path)} has the shape {img.shape}. '
+                f'{"Both axes fit" if first else "No axis fits"} channels='
                 f'{self.channels} and channel_axis={self.channel_axis!r} of '
-                "LoadBands: write channel_axis='first' or 'last' if both fit, "
-                'else correct channels, model.backbone.in_channels and the '
-                'length of mean and std, or take the file out'
+                "LoadBands. If both fit, set channel_axis to 'first' or "
+                "'last'. Otherwise correct channels, "
+                'model.backbone.in_channels and the length of mean and std, '
+                'or remove the file'
             )
         return np.moveaxis(img, 0, 2) if first else img
 

@@ -47,9 +47,9 @@ class BandJitter(BaseTransform):
         gain (float): Factor, drawn from [1 - gain, 1 + gain].
         noise (float): Factor of n, in standard deviations of the channel,
             drawn from [0, noise].
-        per_band (bool): Draw separately for each channel, like drift of a
-            sensor. False draws once for all channels, like a change of light,
-            so that ``gain`` keeps their ratios.
+        per_band (bool): Draw separately for each channel, as when a sensor
+            drifts. False draws once for all channels, as when the light
+            changes, so that ``gain`` keeps the ratios between channels.
 
     Raises:
         ValueError: At build time, for a negative number, or a ``contrast`` or
@@ -110,8 +110,8 @@ class ResizeBands(ResizeEdge):
     """Resize one edge to a length, or both edges, with PIL's antialiasing.
 
     This is MMPreTrain's ``ResizeEdge`` for any number of channels. In
-    MMPreTrain's own, Pillow accepts only uint8 colour images, and OpenCV does
-    not filter before it shrinks.
+    MMPreTrain's class, Pillow accepts only uint8 colour images, and OpenCV
+    does not filter before it shrinks an image.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
 
@@ -122,12 +122,12 @@ class ResizeBands(ResizeEdge):
         *args: Arguments of MMPreTrain's ``ResizeEdge``. ``scale`` is the
             length of the edge in pixels, or the (width, height) of the output,
             whatever the image's aspect ratio.
-        **kwargs: Further arguments of it. ``edge`` is ``'short'``, ``'long'``,
-            ``'width'`` or ``'height'``; ``interpolation`` is ``'bilinear'`` or
-            ``'bicubic'``.
+        **kwargs: Further arguments of that class. ``edge`` is ``'short'``,
+            ``'long'``, ``'width'`` or ``'height'``; ``interpolation`` is
+            ``'bilinear'`` or ``'bicubic'``.
 
     Raises:
-        ValueError: At build time, for another interpolation.
+        ValueError: At build time, for any other interpolation.
         TypeError: For images that are neither uint8 nor float32.
     """
 

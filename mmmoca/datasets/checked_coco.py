@@ -24,8 +24,9 @@ class CheckedCOCO(COCO):
     Args:
         path (str): Path of the annotation file.
         masks (bool): Whether masks are loaded.
-        evaluated (bool): Whether the file is used for an evaluation. It may
-            then lack annotations, since only predictions may be wanted.
+        evaluated (bool): Whether the file is used for an evaluation. The
+            file may then lack annotations, because the user may want only
+            predictions.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -53,14 +54,14 @@ class CheckedCOCO(COCO):
         self.img_ann_map, self.cat_img_map = self.imgToAnns, self.catToImgs
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
-        """Return the ids of the classes, in their order.
+        """Return the category ids of the classes, in the same order.
 
         Args:
             cat_names (Sequence[str]): Names of the classes in the config.
 
         Raises:
             ValueError: If a class is not among the categories of the file, or
-                the classes have another order than the categories.
+                the classes and the categories differ in order.
         """
         known = [category['name'] for category in self.dataset['categories']]
         if [name for name in known if name in cat_names] != list(cat_names):
@@ -68,10 +69,10 @@ class CheckedCOCO(COCO):
             show = str if texts else repr  # repr tells 1 from '1'
             raise ValueError(
                 f'{self.path} has the categories '
-                f'{listed(map(show, known), 100)}, which the classes '
-                f'{listed(map(show, cat_names), 3)} do not match: write all '
-                'or some of them, in this order, as classes=A,B (metainfo.'
-                'classes of each data set)'
+                f'{listed(map(show, known), 100)}. The classes '
+                f'{listed(map(show, cat_names), 3)} do not match them: list '
+                'some or all of the categories, in this order, as classes=A,B '
+                '(metainfo.classes of each data set)'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
@@ -84,7 +85,7 @@ class CheckedCocoDataset(CocoDataset):
     """
 
     def load_data_list(self) -> list[dict]:
-        """Load the annotations, and warn of objects that stand out."""
+        """Load the annotations, and warn about objects that stand out."""
         steps = self.pipeline.transforms
         masks = any(getattr(step, 'with_mask', False) for step in steps)
         self.boxes = BoxFacts(self.metainfo['classes'], masks)
@@ -100,7 +101,8 @@ class CheckedCocoDataset(CocoDataset):
         if found and found['crowds'] == found['objects']:
             raise ValueError(
                 f'all {found["objects"]} objects of {self.ann_file} are '
-                'crowds (iscrowd=1), which no detector learns or is judged by'
+                'crowds (iscrowd=1), which neither training nor evaluation '
+                'uses'
             )
         for line in odd:
             warn(line)
@@ -108,7 +110,7 @@ class CheckedCocoDataset(CocoDataset):
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Parse an image with the objects that mmdet uses; count all."""
+        """Parse an image with the objects that mmdet uses, but count all."""
         image = raw_data_info['raw_img_info']
         names, size = (
             self.metainfo['classes'],
@@ -145,6 +147,7 @@ class CheckedCocoDataset(CocoDataset):
         if missing := sorted(paths - there | set(beyond)):
             raise FileNotFoundError(
                 f'{len(missing)} of the {len(paths)} images of '
-                f'{self.ann_file} are missing or not below data_prefix.img '
-                f'({listed(missing, 3)}): correct it, data_root or the file'
+                f'{self.ann_file} are missing or outside data_prefix.img '
+                f'({listed(missing, 3)}): correct data_prefix.img, data_root '
+                'or the annotation file'
             )

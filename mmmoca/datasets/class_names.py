@@ -16,8 +16,8 @@ def check_same_classes(
         names (Sequence[str]): Class names of the first set; empty if its
             classes have no names.
         others (Sequence[str]): Class names of the second set, or empty.
-        roles (tuple[str, str]): What the first and the second set are for, as
-            the message calls them.
+        roles (tuple[str, str]): What the two sets are for, such as
+            'train' and 'val'. The message uses these names.
 
     Raises:
         ValueError: If both sets have class names, and the names or their order
@@ -34,11 +34,11 @@ def check_same_classes(
         for number, (one, two) in enumerate(zip_longest(names, others)):
             if not problems and one != two:
                 problems.append(
-                    f'class {number} of the {roles[0]} images is {one!r}, of '
-                    f'the {roles[1]} images {two!r}'
+                    f'class {number} is {one!r} in the {roles[0]} images, but '
+                    f'{two!r} in the {roles[1]} images'
                 )
         raise ValueError(
-            f'{"; ".join(problems)}: where folders are the classes, make the '
-            'same ones on both sides, empty ones for absent classes; else '
-            'write the same metainfo.classes for both'
+            f'{"; ".join(problems)}. If folders are the classes, create '
+            'the same folders for both sets (empty ones for absent classes). '
+            'Otherwise set the same metainfo.classes for both'
         )

@@ -23,9 +23,9 @@ def coco(**dataset) -> BaseDataset:
 
     Raises:
         ValueError: If the file is not an annotation file in COCO's format, or
-            has ids, references, boxes or masks that make no sense; if no
-            object can be used, or only crowds (a few unusable objects are left
-            out with a warning); if ``filter_cfg`` leaves no image; if a class
+            has ids, references, boxes or masks that make no sense; if all
+            objects are unusable or crowds (a few unusable objects are left out
+            with a warning); if ``filter_cfg`` leaves no image; if a class
             of ``metainfo`` is not among the categories, or their orders
             differ; or if an annotation has no mask although
             ``LoadAnnotations`` loads masks.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finds entries of COCO's annotation files that make no sense.
+"""Finds invalid entries in COCO annotation files.
 
 This module does not import mmdet. A file may have a million objects, so each
 object is checked only once, in plain Python.
@@ -25,8 +25,8 @@ _REQUIRED = dict(
 _UNIQUE = dict(
     images=('id', 'file_name'), annotations=('id',), categories=('id', 'name')
 )
-# The pattern of a number in a compressed RLE. Without the last character,
-# pycocotools would read beyond the end of the string.
+# The pattern of a number in a compressed RLE. If its last character is
+# missing, pycocotools reads beyond the end of the string.
 _COUNT = '[P-o]{0,6}[0-O]'
 
 
@@ -42,8 +42,8 @@ def check_entries(
         evaluated (bool): Whether COCO's evaluation reads the file.
 
     Raises:
-        ValueError: If entries make no sense, which the message counts and
-            names, or if required lists or keys are missing.
+        ValueError: If entries are invalid (the message counts and names them),
+            or if required lists or keys are missing.
     """
     for name, keys in _REQUIRED.items():
         entries = content.get(name) if isinstance(content, dict) else None
@@ -52,8 +52,9 @@ def check_entries(
             for entry in entries
         ):
             raise ValueError(
-                f'{printable(path)} is no annotation file of COCO: it needs '
-                f'a list {name!r} whose entries have {", ".join(keys)}'
+                f'{printable(path)} is not an annotation file in COCO format: '
+                f'it needs a list {name!r} whose entries have '
+                f'{", ".join(keys)}'
             )
     for found in (_names(content), _values(content, masks, evaluated)):
         problems = defaultdict(list)
@@ -72,7 +73,9 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
-            problem = f'{name} whose {key} repeats or is no {kind.__name__}'
+            problem = (
+                f'{name} whose {key} repeats or is not of type {kind.__name__}'
+            )
             for entry in content[name]:
                 value = entry[key]
                 if type(value) is not kind or value in seen:
@@ -84,21 +87,21 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
 def _values(
     content: dict, masks: bool, evaluated: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield a problem and an id for each entry that makes no sense.
+    """Yield a problem and an id for each invalid entry.
 
-    The sizes of the images and the annotations' references, boxes and masks
-    are checked.
+    This checks the sizes of the images, and the references, boxes and masks of
+    the annotations.
     """
     sizes = {i['id']: [i['height'], i['width']] for i in content['images']}
     categories = {category['id'] for category in content['categories']}
     for index, size in sizes.items():
         if not all(type(side) is int and side > 0 for side in size):
-            yield 'images whose height or width is no number of pixels', index
+            yield 'images whose height or width is not a positive int', index
             sizes[index] = None
     for one in content['annotations']:
         image, category = one['image_id'], one['category_id']
         if type(image) is not int or type(category) is not int:
-            problem = 'image_id or category_id is no whole number'
+            problem = 'image_id or category_id is not an integer'
         elif image not in sizes:
             problem = 'image_id does not exist'
         elif category not in categories:
@@ -112,19 +115,19 @@ def _values(
 
 
 def _problem(one: dict, size: list[int] | None) -> str | None:
-    """Return what makes no sense in an object, or None.
+    """Say what is invalid in an object; return None if nothing is.
 
     The mask is checked only if ``size``, the image's [H, W], is given.
     """
     box, mask = one['bbox'], one.get('segmentation')
     if not are_finite(box) or len(box) != 4 or not are_finite([one['area']]):
-        return 'bbox is not four finite numbers, or area is not a finite one'
+        return 'bbox is not four finite numbers, or area is not finite'
     if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
         return 'iscrowd or ignore is not 0 or 1'
     if size is None:
         return None
     if not mask:
-        return 'segmentation is missing, which with_mask=True reads'
+        return 'segmentation is missing, although with_mask=True reads it'
     if isinstance(mask, dict):
         counts = _counts(mask.get('counts'))
         # pycocotools leaves pixels that the counts do not reach undefined.
@@ -133,26 +136,26 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
             None if same and min(counts) >= 0 else 'RLE does not fit its image'
         )
     if not isinstance(mask, list) or not all(map(are_finite, mask)):
-        return 'segmentation is no list of polygons, each a list of numbers'
+        return 'segmentation is not a list of polygons, each a list of numbers'
     # pycocotools allocates memory for each pixel along the outline, or fails.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
         return 'segmentation reaches far beyond the image'
     # An object in the corner pixel also has numbers up to 1, but a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
-        return 'segmentation has fractions of the image, not pixels'
+        return 'segmentation is in fractions of the image, not in pixels'
     return None
 
 
 def _evaluation_problem(one: dict, masks: bool) -> str | None:
-    """Return what pycocotools would fail at or misread, or None."""
+    """Say what pycocotools would misread or fail on, or return None."""
     if 'iscrowd' not in one:
-        return 'iscrowd is missing, which the evaluation reads'
+        return 'iscrowd is missing, although the evaluation reads it'
     if one['id'] == 0:  # pycocotools' "no match"
         return 'id is 0, which the evaluation reads as no match'
     mask = one.get('segmentation')
-    # If the first polygon has four numbers, pycocotools reads boxes.
+    # If the first polygon has four numbers, pycocotools reads a list of boxes.
     if masks and isinstance(mask, list) and mask and len(mask[0]) < 6:
-        return 'segmentation begins with less than three points'
+        return 'segmentation begins with fewer than three points'
     return None
 
 
@@ -162,7 +165,8 @@ def _counts(rle: Any) -> list[int]:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):
         return []
-    # From the fourth on, a number is the difference from the last but one.
+    # From the fourth on, each number is the difference from the count two
+    # before.
     numbers = [*map(_number, re.findall(_COUNT, rle))]
     odd, even = accumulate(numbers[1::2]), accumulate(numbers[2::2])
     return [numbers[0], *odd, *even]

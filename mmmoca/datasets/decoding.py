@@ -37,25 +37,24 @@ def decode(
         form (str): 'color' for BGR, 'grayscale', or 'stored' for the values
             and the channel order of the file. With 'stored', a palette image
             gives its indices.
-        backend (str): 'cv2' or 'pillow', the decoder of files that both can
-            decode.
+        backend (str): 'cv2' or 'pillow': the decoder to use for files that
+            both can decode.
         turned (bool): Turn the image as EXIF says. It has no effect with
             'stored'.
         shrink (int): Decode a JPEG file at 1/shrink of its size: 1, 2, 4 or 8.
         deep (bool): Keep values of more than 8 bits. False keeps their upper
             8 bits.
-        background (tuple[int, int, int], optional): Colour, RGB, on which
-            transparent pixels are shown. By default the colour that is stored
-            under them is used.
+        background (tuple[int, int, int], optional): RGB colour behind
+            transparent pixels. By default, their stored colours are used.
         palette (str): 'RGB' or 'RGBA' replaces the indices of a palette image
-            by colours, although ``form`` is 'stored'.
+            with colours, even if ``form`` is 'stored'.
 
     Returns:
         np.ndarray: (H, W, C) or (H, W). None if OpenCV cannot decode the file,
         or if it is an NPY file and ``form`` is not 'stored'.
 
     Raises:
-        Exception: Each decoder raises errors of its own.
+        Exception: Each decoder raises its own errors.
         ValueError: If the image has more than 2**30 pixels, or if its colours
             are CIELAB.
     """
@@ -76,7 +75,8 @@ def decode(
     img = None
     if isinstance(source, bytes):
         img = _opencv_values(source, form, shrink, deep)
-        if img is None and header.format == 'TIFF':  # for certain tile sizes
+        # OpenCV cannot decode TIFF files with certain tile sizes.
+        if img is None and header.format == 'TIFF':
             source = open_image(source)
     if not isinstance(source, bytes):
         source = _coloured(source, header, palette)
@@ -96,7 +96,7 @@ def _coloured(image: Image.Image, header: Header, palette: str) -> Image.Image:
 
 
 def upright(img: np.ndarray, turn: int) -> np.ndarray:
-    """Turn an image as EXIF says: 1 to 8, of which 5 to 8 swap the axes."""
+    """Turn an image by its EXIF orientation, 1 to 8; 5 to 8 swap the axes."""
     if turn in (5, 6, 7, 8):
         img = cv2.transpose(img)
     return cv2.flip(img, _FLIPS[turn]) if turn in _FLIPS else img
@@ -116,7 +116,7 @@ def check_size(*shape: int) -> None:
     A file of a few bytes can claim a size that exceeds the memory.
 
     Raises:
-        ValueError: If the image is too large. The message tells its shape.
+        ValueError: If the image is too large. The message states its shape.
     """
     values = math.prod(shape)
     pixels = values // max(1, min(shape)) if len(shape) == 3 else values
@@ -125,7 +125,7 @@ def check_size(*shape: int) -> None:
 
 
 def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:
-    """Return whether Pillow must decode an image: HEIC, palettes, others."""
+    """Return whether Pillow must decode an image, such as a HEIC file."""
     clear, tiff = header.transparent, header.format == 'TIFF'
     if form == 'stored':
         clear = clear and header.bits <= 8 and not tiff

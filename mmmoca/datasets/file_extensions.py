@@ -20,8 +20,8 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# In counts, the name for files that a later file of an archive replaces. No
-# option can include them.
+# The label, in counts, of files that a later file in the same archive
+# replaces. No option can include such files.
 REPLACED = 'replaced by a later file of the same name'
 TAKE = (
     "to include them, set the data set's extensions to '' (all files) or to a "
@@ -66,7 +66,7 @@ def counted(left_out: Counter[str]) -> str:
 
 
 def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
-    """Write a sentence on the files left out of a folder.
+    """Write a sentence about the files left out of a folder.
 
     Args:
         left_out (Counter[str]): See :func:`with_extension`, not empty.

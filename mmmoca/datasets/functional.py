@@ -3,7 +3,7 @@
 
 MOCA's augmentation is defined by torchvision on PIL images (paper, appendix
 "Image augmentations pseudo-code"). Each function here reproduces PIL's
-arithmetic, its truncation of fractions included, so that swapping the
+arithmetic, including its truncation of fractions, so that swapping the
 pipeline does not change the distribution of the views.
 """
 
@@ -16,10 +16,10 @@ import torch.nn.functional as F
 
 
 def check_interpolation(interpolation: str) -> None:
-    """Raise a ValueError if :func:`resize` lacks this interpolation."""
+    """Raise ValueError if :func:`resize` does not support an interpolation."""
     if interpolation not in ('bilinear', 'bicubic'):
         raise ValueError(
-            f"interpolation={interpolation!r}: write 'bilinear' or 'bicubic'"
+            f"interpolation={interpolation!r} must be 'bilinear' or 'bicubic'"
         )
 
 
@@ -30,7 +30,7 @@ def resize(
 
     ``cv2.resize`` does not filter before it shrinks (or, with
     ``INTER_AREA``, filters less than PIL does); PyTorch's antialiased
-    kernel equals PIL's but for rounding, and is fast.
+    kernel equals PIL's except for rounding, and is fast.
 
     Args:
         img (np.ndarray): Image of shape (H, W) or (H, W, C), uint8 or float32.
@@ -45,10 +45,11 @@ def resize(
     """
     if img.dtype not in (np.uint8, np.float32):
         raise TypeError(
-            f'{img.dtype} cannot be resized: load by mmmoca.LoadBands'
+            f'cannot resize {img.dtype} images: load them with '
+            'mmmoca.LoadBands'
         )
     x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
-    # The permuted view has the memory format channels-last, the only one for
+    # The permuted view has the channels-last memory format, the only one for
     # which PyTorch's kernel is fast.
     x = x[None].permute(0, 3, 1, 2)  # (H, W, C) -> (1, C, H, W)
     x = F.interpolate(x, size, mode=interpolation, antialias=True)
@@ -100,8 +101,8 @@ def adjust_saturation(img: np.ndarray, factor: float) -> np.ndarray:
     Returns:
         The image, of the same shape and type.
     """
-    # addWeighted rounds to nearest where PIL truncates: shift by just under
-    # one half, so that whole numbers stay what they are.
+    # addWeighted rounds to nearest, but PIL truncates. A shift by just under
+    # one half makes up for this, and leaves whole numbers unchanged.
     return cv2.addWeighted(img, factor, grayscale(img), 1 - factor, -0.499)
 
 

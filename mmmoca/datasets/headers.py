@@ -41,8 +41,8 @@ _TAGS = {
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
 _TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
-# By a TIFF's photometric interpretation: Pillow's mode, and the number of
-# colour channels, which is 1 for values that are not listed.
+# For each photometric interpretation of a TIFF: Pillow's mode, and the number
+# of colour channels. Interpretations that are not listed have one.
 _MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
 _COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
 # The last bytes of a complete file, by format.
@@ -70,9 +70,9 @@ class Header(NamedTuple):
             read.
         whole (bool): Whether the file ends as its format requires. False means
             that it was cut short.
-        odd_exif (bool): Whether there is EXIF that cannot be read.
-        scaled (bool): Whether Pillow has to scale its numbers to 8 or 16
-            bits: a PGM or PPM with another maximum, a BMP of 15 or 16 bits.
+        odd_exif (bool): Whether the file has EXIF data that cannot be read.
+        scaled (bool): Whether Pillow has to scale the values to 8 or 16 bits,
+            as for a PGM or PPM with another maximum or a BMP of 15 or 16 bits.
     """
 
     format: str
@@ -124,7 +124,8 @@ def read_header(source: Source) -> Header:
         Header: The header.
 
     Raises:
-        OSError: If it is not a known kind of image, or a closed PIL image.
+        OSError: If it is not an image of a known kind, or is a closed PIL
+            image.
     """
     try:
         if isinstance(source, np.ndarray):
@@ -142,7 +143,7 @@ def read_header(source: Source) -> Header:
     except UnidentifiedImageError:
         raise
     except Exception as error:  # each format has errors of its own
-        what = 'no image, or one that is cut short'
+        what = 'it is not an image, or it is cut short'
         if isinstance(source, Image.Image):
             what = 'PIL has closed it, or cannot load it'
         raise UnidentifiedImageError(f'{what}: {error!r}') from error
@@ -168,10 +169,10 @@ def open_image(content: bytes) -> Image.Image:
         content (bytes): The bytes of a file.
 
     Returns:
-        The image, of which ``size`` and ``info`` are known.
+        The image, with known ``size`` and ``info``.
 
     Raises:
-        Image.UnidentifiedImageError: If Pillow knows no such format, or
+        Image.UnidentifiedImageError: If Pillow does not know the format, or
             there are no bytes.
         ImportError: For HEIC, if pillow-heif is missing.
     """
@@ -183,7 +184,9 @@ def open_image(content: bytes) -> Image.Image:
         try:
             heif = import_module('pillow_heif')
         except ImportError as error:
-            raise ImportError('HEIC needs pip install pillow-heif') from error
+            raise ImportError(
+                'to read HEIC, run `pip install pillow-heif`'
+            ) from error
         return heif.HeifImageFile(stream)
     for opener, accept in map(Image.OPEN.get, Image.ID):
         try:
@@ -201,7 +204,7 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """Describe an array; channels are the shorter of first and last axis."""
+    """Describe an array; channels are the shorter of its two outer axes."""
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
@@ -228,7 +231,7 @@ def _header_of_pillow(
         turn, odd = _turn_of(exif)
     mode = image.mode
     tile = f'{getattr(image, "tile", mode)}'
-    # The names of Pillow's decoders that scale: of PGM and PPM, and of BMP.
+    # The names of Pillow's decoders that scale: for PGM and PPM, and for BMP.
     scaled = "'ppm" in tile or 'BGR;1' in tile
     deep = 16 if ';16' in f'{tile} {mode}' and not scaled else 8
     if mode[0] in 'IF' and mode[1:] == '':
@@ -265,7 +268,7 @@ def _header_of_tiff(content: bytes) -> Header:
     kinds = first.get(Tag.ExtraSamples, unlabelled)
     clear = more > 0 and (1 in kinds or 2 in kinds)
     extra = max(0, more - clear)
-    # The file is not opened by Pillow, which would log what it cannot read.
+    # Pillow does not open the file, because it would log what it cannot read.
     mode = _MODES.get(photometric) if bits <= 8 and not extra else None
     if mode is None:
         kind = _KINDS.get(_first(first, Tag.SampleFormat), 'uint')
@@ -386,7 +389,7 @@ def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
     """Return whether a file ends as its format requires, if that is known."""
     if kind in ('JPEG', 'MPO'):
         # The end marker follows the start of the pixels. Cameras may append
-        # more data to it.
+        # more data after it.
         return content.rfind(b'\xff\xd9') > image.fp.tell()
     if kind in _ENDS:  # some systems append zeros
         return content.rstrip(b'\0').endswith(_ENDS[kind])

@@ -16,12 +16,12 @@ from .seeding import evenly_spaced_rows
 def held_out(
     dataset: dict, every: int = 10, rest: bool = False
 ) -> BaseDataset:
-    """Return every n-th image of a data set, or all images but these.
+    """Return every n-th image of a data set, or all other images.
 
     Registered as ``mmmoca.HeldOut``. Images that are held out of the training
-    serve to choose the best classifier, see
-    :class:`~mmmoca.evaluation.LinearProbeAccuracy`. The pipeline gives them
-    ``held_out=True``, which ``meta_keys`` of ``PackInputs`` must list.
+    are used to choose the best classifier, see
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy`. The pipeline gives these
+    images ``held_out=True``. List this key in ``meta_keys`` of ``PackInputs``.
 
     Args:
         dataset (dict): Config of a data set, not of a wrapper.
@@ -63,8 +63,8 @@ def evenly_spaced(
         number (int): Largest number of images.
 
     Returns:
-        BaseDataset | NumberedSets: The parts of the data sets with these
-        images; ``NumberedSets`` unless there is exactly one part.
+        BaseDataset | NumberedSets: The parts of the data sets that contain
+        these images; ``NumberedSets`` unless there is exactly one part.
     """
     if isinstance(dataset, BaseDataset):
         wholes = [dataset]

@@ -30,10 +30,10 @@ ARROW_ADDRESS = re.compile(r'arrow://(.+)#(\d+)/(.+)', re.DOTALL)
 class HFImages(ImageSet):
     """Images of a Hugging Face data set on a disk.
 
-    The data set was written by ``save_to_disk`` of Hugging Face's library
-    ``datasets``. Images are read one by one, in any order, and decoded by the
-    pipeline's loader, so that a run samples images and resumes as it does with
-    a folder of the same files.
+    The data set must have been written by ``save_to_disk`` of Hugging Face's
+    library ``datasets``. Images are read one by one, in any order, and decoded
+    by the pipeline's loader. So a run samples images and resumes in the same
+    way as with a folder of the same files.
 
     Args:
         data_root (str): Folder of a data set or of several splits.
@@ -49,12 +49,12 @@ class HFImages(ImageSet):
         FileNotFoundError: At build time, if there is no such data set or
             split, or it is empty.
         ImportError: At build time, if ``datasets`` is not installed.
-        OSError: See :class:`ImageSet`; also if a column holds no images.
+        OSError: See :class:`ImageSet`; also if a column contains no images.
         ValueError: At build time, if the named column does not exist, or if
             none is named and there is not exactly one to choose (the message
-            lists the columns); if the label column holds no class numbers, or
-            a row has no label; if the image column has a ``mode`` other than
-            'RGB'; or for an ``ann_file``.
+            lists the columns); if the label column does not contain class
+            numbers, or a row has no label; if the image column has a ``mode``
+            other than 'RGB'; or for an ``ann_file``.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HFImages(ImageSet):
             yield dict(img_path=url, gt_label=label)
 
     def _labels(self, dataset: 'Dataset') -> list[int | None]:
-        """Return the class of each row, or None for one without a class."""
+        """Return the class of each row, or None for a row without a class."""
         name = _choose(
             dataset, 'label_column', self.label_column, 'ClassLabel'
         )
@@ -94,9 +94,10 @@ class HFImages(ImageSet):
             labels = np.ma.masked_invalid(labels).filled(-1).astype(int)
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
-                f'the column {name!r} of {self.img_prefix!r} holds {feature}, '
-                'no class numbers: set label_column, write with_label=False, '
-                f'or save dataset.class_encode_column({name!r})'
+                f'the column {name!r} of {self.img_prefix!r} contains '
+                f'{feature}, not class numbers: set label_column or '
+                'with_label=False, or save '
+                f'dataset.class_encode_column({name!r})'
             )
         names = getattr(feature, 'names', None)  # of a ClassLabel
         if self.CLASSES is None and names is not None:
@@ -118,7 +119,7 @@ class HFRows(Sequence):
         dataset (Dataset): The data set.
         column (str, optional): Column of the images. Defaults to None, which
             uses the only column of images.
-        folder (str): Folder that must contain all files that rows name.
+        folder (str): Folder that must contain all files named in the rows.
             Defaults to '', which allows any place: the user who opened the
             data set trusts it.
 
@@ -140,7 +141,7 @@ class HFRows(Sequence):
         if dataset.format['type'] == 'custom':
             raise ValueError(
                 'images are read as they are stored, without the function of '
-                'with_transform: take dataset.with_format(None)'
+                'with_transform: pass dataset.with_format(None)'
             )
         self.column = _choose(dataset, 'image_column', column, 'Image')
         self.folder = folder
@@ -160,7 +161,7 @@ class HFRows(Sequence):
         if name is None:
             raise OSError(f'there is no image in row {index}')
         path = os.path.join(self.folder, name)
-        # The author of the set chose the name: it must not lead elsewhere.
+        # The author of the set chose the name: it must stay in the folder.
         if outside(self.folder, [path]):
             raise OSError(
                 f'row {index} names {name}, which is not in the folder of the '
@@ -178,13 +179,13 @@ def _load(folder: str) -> 'Dataset':
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
         raise FileNotFoundError(
-            f'{folder} is no data set, or split of one, that datasets.'
-            'load_dataset(NAME).save_to_disk(FOLDER) wrote. data_root and '
-            f'data_prefix can name: {listed(near)}'
+            f'{folder} is not a data set or a split that '
+            'datasets.load_dataset(NAME).save_to_disk(FOLDER) wrote. '
+            f'data_root and data_prefix can name: {listed(near)}'
         )
     try:
         state = json.loads(Path(folder, 'state.json').read_text())
-        # The author of the set chose the names: none may lead elsewhere.
+        # The author of the set chose the names: all must stay in the folder.
         files = [f['filename'] for f in state['_data_files']]
         for path in (os.path.join(folder, name) for name in files):
             if outside(folder, [path]):
@@ -201,7 +202,7 @@ def _load(folder: str) -> 'Dataset':
 def _choose(
     dataset: 'Dataset', argument: str, name: str | None, kind: str
 ) -> str:
-    """Return the column that is named, or the only one of the type."""
+    """Return the named column, or the only column of the type."""
     kinds = {n: type(f).__name__ for n, f in dataset.features.items()}
     found = [
         n for n in kinds if name == n or name is None and kinds[n] == kind
@@ -216,12 +217,12 @@ def _choose(
 
 
 def _check_mode(dataset: 'Dataset', column: str) -> None:
-    """Raise if a column would not decode to the colours that are stored."""
+    """Raise if decoding would change the stored colours of a column."""
     mode = getattr(dataset.features[column], 'mode', None)
     if mode not in (None, 'RGB'):
         raise ValueError(
             f'images are read as they are stored, not with mode={mode!r} of '
-            f'the column {column!r}: take dataset.cast_column({column!r}, '
+            f'the column {column!r}: use dataset.cast_column({column!r}, '
             'datasets.Image())'
         )
 
@@ -229,11 +230,11 @@ def _check_mode(dataset: 'Dataset', column: str) -> None:
 class ArrowBackend(BaseStorageBackend):
     """Reads an image ``arrow://FOLDER#ROW/COLUMN`` of a data set on a disk.
 
-    Each process maps the files of a data set into its memory once.
+    Each process memory-maps the files of a data set only once.
     """
 
     def get(self, filepath: str) -> bytes:
-        """Return the bytes of one image, as it was put into the data set.
+        """Return the bytes of one image, as the data set stores them.
 
         Args:
             filepath (str): The URL that :class:`HFImages` gives.

@@ -11,7 +11,7 @@ from mmmoca.registry import DATASETS
 from .file_extensions import with_extension
 from .image_set import ImageSet
 
-# Folders that systems make, for thumbnails or for deleted files.
+# Folders that operating systems make, for thumbnails or deleted files.
 _OF_MACHINES = {
     '@eaDir',
     '#recycle',
@@ -24,23 +24,23 @@ _OF_MACHINES = {
 
 @DATASETS.register_module()
 class ImageFolder(ImageSet):
-    """A folder of images, sorted into class folders or not at all.
+    """A folder of images, with or without class folders.
 
     With ``with_label=True``, each folder directly under the root is a class
-    (in alphabetical order) and holds its images at any depth. With
-    ``with_label=False``, every image at any depth below the root is taken,
-    the root itself included. Hidden files and folders are left out, links are
-    followed, though not in circles, and the case of an extension does not
-    matter. The first frame of an animation is used.
+    (in alphabetical order) and contains its images at any depth. With
+    ``with_label=False``, all images in the root or at any depth below it are
+    used. Hidden files and folders are left out. Links are followed, but not in
+    circles. The case of an extension does not matter. The first frame of an
+    animation is used.
 
     When the data set is built, the pipeline's loader tries some of the images,
     and has to decode at least one. In ``test_mode``, an image that the
     pipeline skips raises an error that names the file.
 
     Args:
-        data_root (str): The folder; ``~`` is understood.
+        data_root (str): The folder; ``~`` is expanded.
         data_prefix (str): Sub-folder of ``data_root``, if any.
-        ann_file (str): Optional list of images, one a line, each followed by
+        ann_file (str): Optional list of images, one per line, each followed by
             its label if ``with_label``; see MMPreTrain's ``CustomDataset``.
         with_label (bool): Whether folders (or the list) give labels.
         extensions (str | Sequence[str]): See :class:`ImageSet`.
@@ -49,7 +49,7 @@ class ImageFolder(ImageSet):
 
     Raises:
         FileNotFoundError: At build time, if the folder does not exist or
-            holds no file with one of the extensions.
+            contains no file with one of the extensions.
         OSError: See :class:`ImageSet`.
         ValueError: At build time, if a line of the list has no label, or names
             an image outside ``data_root`` and ``data_prefix``; or if
@@ -62,8 +62,8 @@ class ImageFolder(ImageSet):
         if not (self.ann_file or os.path.isdir(self.img_prefix)):
             inside = '<class>/<image>' if self.with_label else '<image>'
             raise FileNotFoundError(
-                f'there is no folder {printable(self.img_prefix)}: make it, '
-                f'with {inside} in it, or name another one'
+                f'there is no folder {printable(self.img_prefix)}: create '
+                f'it, with {inside} in it, or name another folder'
             )
         if self.ann_file:
             yield from self._read_list()
@@ -86,7 +86,7 @@ class ImageFolder(ImageSet):
                 if not label.isdecimal() or len(label) > 9:
                     raise ValueError(
                         f'{self.ann_file!r} has the line {line!r}: write '
-                        '"<path> <number of its class>", or with_label=False'
+                        '"<path> <class number>", or set with_label=False'
                     )
                 image = dict(gt_label=int(label))
             path = os.path.join(self.img_prefix, name)
@@ -133,7 +133,7 @@ def visible_folders(root: str) -> list[str]:
 
 
 def _made_by(folder: str) -> str | None:
-    """Name a folder that a system or a run has made; None for any other."""
+    """Describe a folder that a system or a run made; None for any other."""
     name = os.path.basename(folder)
     if name in _OF_MACHINES:
         return name
@@ -150,10 +150,10 @@ def visible_files(
 
     Hidden files are left out, and so are all files in a hidden folder, in a
     folder that a system makes (``@eaDir``, ``__MACOSX``), or in the folder of
-    a run. Links are followed, but no folder is visited twice, and none that
-    contains the root. A link that leads nowhere or in a circle is listed, so
-    that reading it raises an error. Pipes, devices and sockets are left out,
-    because reading them may never end.
+    a run. Links are followed, but no folder is visited twice, and a folder
+    that contains the root is never visited. A link that leads nowhere or in a
+    circle is listed, so that reading it raises an error. Pipes, devices and
+    sockets are left out, because reading them may never end.
 
     Args:
         root (str): The folder.
@@ -164,7 +164,7 @@ def visible_files(
         The paths of the files, in no particular order.
 
     Raises:
-        OSError: If a folder may not be read, or its path is too long for the
+        OSError: If a folder cannot be read, or its path is too long for the
             system. The error names the folder.
     """
     # Real paths identify folders: not every file system numbers its folders.
@@ -196,5 +196,5 @@ def visible_files(
                         folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are not regular files'] += 1
-        # If two links lead to one folder, the alphabetically first counts.
+        # If two links lead to one folder, the alphabetically first is used.
         places += sorted(folders, reverse=True)

@@ -35,15 +35,15 @@ _PACKED = (
 
 
 def refuse_archive(path: str) -> None:
-    """Raise if a path is an archive that must be unpacked to read an image.
+    """Raise if a path is an archive that must be unpacked before use.
 
     Raises:
-        ValueError: If it is. The message says what to do.
+        ValueError: If it is such an archive. The message says what to do.
     """
     if path.lower().endswith(_PACKED) and os.path.isfile(path):
         raise ValueError(
-            f'{path} is a packed archive: unpack it to a folder, or to one '
-            '.tar that is not compressed'
+            f'{path} is a packed archive: unpack it into a folder, or convert '
+            'it to an uncompressed .tar'
         )
 
 

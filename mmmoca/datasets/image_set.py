@@ -33,7 +33,7 @@ class ImageSet(CustomDataset):
     pipeline's loader reads its path or URL through MMEngine's file backends.
 
     Args:
-        data_root (str): Where the images are; ``~`` is understood.
+        data_root (str): Where the images are; ``~`` is expanded.
         *args: Further arguments of ``CustomDataset``.
         extensions (str | Sequence[str]): Ending of the files to include, or
             several endings; '' includes all files.
@@ -47,7 +47,7 @@ class ImageSet(CustomDataset):
             images tried; later, in ``test_mode``, for an image that it cannot
             read.
         ValueError: At build time, for an image without a label, or if the
-            images have 16 bits a channel and the pipeline's loader reads 8.
+            images have 16 bits per channel and the pipeline's loader reads 8.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         if isinstance(extensions, str):
-            # mmpretrain would make a set of its letters.
+            # mmpretrain would turn a string into a set of its letters.
             extensions = [extensions]
         self.left_out: Counter[str] = Counter()
         super().__init__(
@@ -71,11 +71,11 @@ class ImageSet(CustomDataset):
         raise NotImplementedError
 
     def refuse_list(self) -> None:
-        """Raise if there is an ``ann_file``, which only image folders use."""
+        """Raise if there is an ``ann_file``: only image folders use one."""
         if self.ann_file:
             raise ValueError(
-                f'{type(self).__name__} reads no ann_file: take '
-                'mmmoca.ImageFolder, or name rows by indices=[...]'
+                f'{type(self).__name__} does not read ann_file: use '
+                'mmmoca.ImageFolder, or choose images with indices=[...]'
             )
 
     def full_init(self) -> None:
@@ -97,9 +97,9 @@ class ImageSet(CustomDataset):
                 if label is None:
                     path = printable(image['img_path'])
                     raise ValueError(
-                        f'{path} has no label: add a number in KEY.cls or '
-                        'KEY.json (shards), set label_column (Hugging Face), '
-                        'or write with_label=False'
+                        f'{path} has no label: add a class number in KEY.cls '
+                        'or KEY.json (shards), set label_column (Hugging '
+                        'Face), or set with_label=False'
                     )
                 image['gt_label'] = label
             content += pickle.dumps(image, protocol=4)
@@ -110,9 +110,9 @@ class ImageSet(CustomDataset):
             others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
                 f'no image in {self.img_prefix!r} (accepted extensions: '
-                f'{extensions}; other files: {others}). With labels, images '
-                'lie in a folder for each class, <data_root>/<class>/<image>; '
-                'without, write with_label=False'
+                f'{extensions}; other files: {others}). With labels, each '
+                'class has a folder of images, <data_root>/<class>/<image>. '
+                'Without labels, set with_label=False'
             )
         if self.left_out:
             place = printable(self.img_prefix)
@@ -135,9 +135,9 @@ class ImageSet(CustomDataset):
         if problem is not None:
             kind = ValueError if isinstance(problem, ValueError) else OSError
             raise kind(
-                f'none of the {min(len(self), PROBES)} images tried of '
-                f'{len(self)} in {self.img_prefix!r} can be used, the last '
-                f'because {printable(problem)}'
+                f'none of the {min(len(self), PROBES)} images tried, '
+                f'out of {len(self)} in {self.img_prefix!r}, can be used. The '
+                f'last error was: {printable(problem)}'
             ) from problem
 
     def prepare_data(self, idx: int) -> dict | None:
@@ -156,7 +156,8 @@ class ImageSet(CustomDataset):
         if data is None and self.test_mode:
             path = self.get_data_info(idx)['img_path']
             raise OSError(
-                f'cannot read {printable(path)}: evaluation skips nothing'
+                f'cannot read {printable(path)}, which an evaluation must not '
+                'skip'
             )
         return data
 
@@ -178,12 +179,13 @@ def judge_images(dataset: Sized) -> None:
     """Change a data set so that it checks each image when it decodes it.
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
-    black; :class:`LoadImage` replaces it. Then images are tried until one can
-    be used, whose number of bits LoadBands then expects in every worker.
+    black, so :class:`LoadImage` replaces it. Then images are tried until one
+    can be used. LoadBands will expect the bit depth of this image in every
+    worker.
 
     Args:
-        dataset (Sized): The set, of any package, or a wrapper of sets, changed
-            in place.
+        dataset (Sized): The data set, from any package, or a wrapper of data
+            sets. It is changed in place.
     """
     for part in members(dataset):
         part.pipeline.transforms[:] = map(judging, part.pipeline.transforms)
@@ -230,10 +232,10 @@ def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
 
 
 def judging(transform: BaseTransform) -> BaseTransform:
-    """Replace MMCV's loader by ours; return any other transform unchanged.
+    """Replace MMCV's loader with ours; return other transforms unchanged.
 
     MMCV's loader does not check the bits of an image. Configs keep MMCV's
-    loader, because MMPreTrain's inferencers know how to replace that one.
+    loader, because MMPreTrain's inferencers know how to replace it.
     """
     if (
         type(transform) is not LoadImageFromFile

@@ -28,15 +28,15 @@ class ImageShards(ImageSet):
     """Images in tar files, in the layout of WebDataset.
 
     Every visible file or link in a shard that has the extension of an image
-    counts as an image; a link stands for the file in the shard to which it
-    leads. The label of an image is the whole number in ``KEY.cls``, or
+    counts as an image; a link stands for the file in the shard that it
+    points to. The label of an image is the whole number in ``KEY.cls``, or
     ``label`` in ``KEY.json``, where KEY is the name of the image up to the
     first dot. A file ``classes.txt`` in the folder of the shards may name the
-    classes, one a line.
+    classes, one per line.
 
-    Images are read one by one, in any order, so that a run samples images and
-    resumes as it does with a folder of the same images in the same order.
-    Shards are uncompressed files on a local or network disk.
+    Images are read one by one, in any order. So a run samples images and
+    resumes in the same way as with a folder of the same images in the same
+    order. Shards must be uncompressed files on a local or network disk.
 
     Args:
         data_root (str): The shards: a folder of ``*.tar``, read in
@@ -46,15 +46,14 @@ class ImageShards(ImageSet):
             pattern in it, if any.
         with_label (bool): Whether to look for labels.
         extensions (str | Sequence[str]): See :class:`ImageSet`.
-        image_suffix (str, optional): Which image to use of a sample with
-            several: the part of its name after KEY and the dot, such as
-            'input.png'. Defaults to None, which uses all of them, with a
-            warning.
+        image_suffix (str, optional): Which image to use if a sample has
+            several: the part of the file name after KEY and the dot, such as
+            'input.png'. Defaults to None, which uses all of them and warns.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
-        FileNotFoundError: At build time, if there is no such shard or no
-            image in them.
+        FileNotFoundError: At build time, if a shard does not exist, or the
+            shards contain no image.
         ImportError: For a brace pattern, if ``braceexpand`` is not installed.
         OSError: At build time, if a shard is damaged, compressed or cut off.
             See also :class:`ImageSet`.
@@ -69,7 +68,7 @@ class ImageShards(ImageSet):
         super().__init__(*args, **kwargs)
 
     def find_images(self) -> Iterator[dict]:
-        """Yield the members of the shards that are images."""
+        """Yield the images in the shards."""
         self.refuse_list()
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
@@ -98,15 +97,15 @@ class ImageShards(ImageSet):
         if samples and self.image_suffix is None:
             warn(
                 f'{samples} samples have several images, all of which are '
-                f'taken ({listed(sorted(suffixes))}): name one of these by '
-                'image_suffix of ImageShards',
+                'used. To use one image per sample, set image_suffix of '
+                f'ImageShards to one of: {listed(sorted(suffixes))}',
                 UserWarning,
             )
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
         if os.path.isdir(place):
-            # '*' leaves out hidden files; macOS adds one to each tar file.
+            # '*' leaves out hidden files; macOS adds one for each tar file.
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place and not os.path.exists(place):
@@ -117,18 +116,19 @@ class ImageShards(ImageSet):
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
                 f'there is no local file {printable(missing[0])}: set '
-                'data_root, with data_prefix, to a folder of *.tar '
-                '(tools/dataset_converters/make_shards.py writes some), a '
-                'file, or a pattern such as train-{000..009}.tar'
+                'data_root (and data_prefix) to a folder of .tar files '
+                '(tools/dataset_converters/make_shards.py writes them), to '
+                'one .tar file, or to a pattern such as train-{000..009}.tar'
             )
         return shards
 
 
 class TarBackend(BaseStorageBackend):
-    """Reads an image ``tar://SHARD#OFFSET+SIZE/NAME`` in a file on a disk.
+    """Reads an image ``tar://SHARD#OFFSET+SIZE/NAME`` from a file on a disk.
 
-    Each process keeps the tar files open that it used last. Threads and forked
-    processes can share a file, since reads use no common position in it.
+    Each process keeps the most recently used tar files open. Threads and
+    forked processes can share a file, because reads do not share a file
+    position.
     """
 
     def get(self, filepath: str) -> bytes:
@@ -136,7 +136,7 @@ class TarBackend(BaseStorageBackend):
 
         Args:
             filepath (str): The URL that :class:`ImageShards` gives. NAME
-                serves only messages.
+                is used only in messages.
 
         Returns:
             The content of the member.
@@ -153,7 +153,7 @@ class TarBackend(BaseStorageBackend):
         if there < size:
             raise OSError(
                 f'{printable(shard)} has only {there} of the {size} bytes of '
-                'this image: it was cut off or changed'
+                'this image: the file was cut off or changed'
             )
         return os.pread(file.fileno(), size, offset)
 
@@ -165,7 +165,7 @@ class TarBackend(BaseStorageBackend):
 register_backend('tar', TarBackend, prefixes='tar')
 
 
-# 256 is more shards than most sets have, and below 1024, the usual limit of
+# 256 is more shards than most sets have, and below 1024, the usual limit for
 # open files. A file that leaves the cache is closed when nothing uses it.
 @lru_cache(256)
 def _open(shard: str):

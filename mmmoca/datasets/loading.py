@@ -31,14 +31,14 @@ class DepthError(OSError, ValueError):
 
 @TRANSFORMS.register_module()
 class LoadImage(LoadImageFromFile):
-    """Load an image; skip one that cannot be read; shrink a huge one.
+    """Load an image; skip unreadable images, and shrink huge ones.
 
     In training an unreadable image is skipped: the transform returns None
     and the data set draws another image. Each process logs such a file once,
     with the reason and the number of such files so far, and raises an error
-    if there are too many. In evaluation nothing may be skipped, or the score
-    would belong to another set of images: ``skip_unreadable=False`` raises an
-    error that names the file, and so does :class:`mmmoca.ImageFolder` in
+    if there are too many. An evaluation must not skip images, or its score
+    would be that of another set. ``skip_unreadable=False`` raises an error
+    that names the file, and so does :class:`mmmoca.ImageFolder` in
     ``test_mode``.
 
     **Required Keys:** ``img_path``.
@@ -52,26 +52,27 @@ class LoadImage(LoadImageFromFile):
         color_type (str): ``'color'``, ``'grayscale'``, or one of MMCV's
             ``'*_ignore_orientation'``.
         imdecode_backend (str): ``'cv2'`` or ``'pillow'``.
-        to_float32 (bool): Give float32 instead of uint8, with the same values.
+        to_float32 (bool): Return float32 instead of uint8, with the same
+            values.
         reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
             size as long as its shorter side keeps this many pixels. None
-            always decodes the full size. ``n / (0.75 * a)**0.5`` loses
-            nothing if views have n pixels a side, and crops have at least the
-            share ``a`` of the area and an aspect ratio from 3/4 to 4/3: then
-            no crop gets smaller than its view. With n = 224 and a = 0.2 this
-            is 579, which saves work if the shorter side has 1158 pixels or
-            more.
+            always decodes the full size. Suppose that views have n pixels a
+            side, and that crops have at least the share ``a`` of the area and
+            an aspect ratio from 3/4 to 4/3. Then ``n / (0.75 * a)**0.5`` loses
+            nothing, because no crop is smaller than its view. With n = 224 and
+            a = 0.2, this is 579, which saves work if the shorter side has 1158
+            pixels or more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images that a
             process tolerates; three standard deviations are added for chance.
             It is checked from the 50th image on. Defaults to 0.2.
-        cut_to_8_bits (bool): Allow files of more than 8 bits a channel, and
-            use the upper 8 bits. By default such a file counts as unreadable.
-            :class:`LoadBands` keeps the values of these files.
-        background (tuple[int, int, int], optional): Colour, RGB, on which
-            transparent pixels are shown. Defaults to None: the colour that is
-            stored under them is used, as in torchvision and timm.
+        cut_to_8_bits (bool): Allow files with more than 8 bits per channel,
+            and use the upper 8 bits. By default such a file counts as
+            unreadable. :class:`LoadBands` keeps the values of these files.
+        background (tuple[int, int, int], optional): RGB colour behind
+            transparent pixels. Defaults to None: their stored colours are
+            used, as in torchvision and timm.
         backend_args (dict, optional): Storage backend, see
             :func:`mmengine.fileio.get`.
 
@@ -79,10 +80,10 @@ class LoadImage(LoadImageFromFile):
         ValueError: At build time, for an unknown colour type or backend, a
             ``reduce_to`` without ``color_type='color'`` and
             ``imdecode_backend='cv2'``, or a number out of its range; later,
-            for an image whose size is not that in its COCO annotation.
+            for an image whose size differs from that in its COCO annotation.
         OSError: For an unreadable image if ``skip_unreadable`` is False, or if
-            too many images are unreadable. If the image has another bit depth,
-            the error is also a ValueError.
+            too many images are unreadable. If the bit depth of the image is
+            wrong, the error is also a ValueError.
     """
 
     def __init__(
@@ -122,7 +123,8 @@ class LoadImage(LoadImageFromFile):
             len(background) == 3 and all(x in range(256) for x in background)
         ):
             raise ValueError(
-                f'background={background} must be a colour, as (255, 255, 255)'
+                f'background={background} must be a colour, such as '
+                '(255, 255, 255)'
             )
         super().__init__(
             to_float32=to_float32,
@@ -185,7 +187,7 @@ class LoadImage(LoadImageFromFile):
         Args:
             source (bytes | Image.Image | np.ndarray): The bytes of a file, or
                 an image. An array has its channels last, in RGB order.
-            name (str): What to call it in errors.
+            name (str): Name of the image in error messages.
 
         Returns:
             tuple[np.ndarray, Header]: The image, like ``img`` of
@@ -193,12 +195,12 @@ class LoadImage(LoadImageFromFile):
             ``transparent`` is False.
 
         Raises:
-            OSError: If it cannot be decoded, or has another bit depth.
+            OSError: If it cannot be decoded, or its bit depth is wrong.
             TypeError: For some images in memory, see :meth:`check_header`.
         """
         if isinstance(source, bytes) and not source:
             raise _unreadable(name, 'the file is empty')
-        problem: object = f'no image that {self.imdecode_backend} knows'
+        problem: object = f'{self.imdecode_backend} cannot decode it'
         try:
             header = read_header(source)
         except OSError as error:
@@ -220,7 +222,7 @@ class LoadImage(LoadImageFromFile):
 
         Args:
             content (bytes): Content of the file.
-            name (str): What to call it in errors.
+            name (str): Name of the image in error messages.
 
         Returns:
             Header: The header that :meth:`load` returns.
@@ -241,7 +243,7 @@ class LoadImage(LoadImageFromFile):
         Args:
             source (bytes | Image.Image | np.ndarray): See :meth:`load`.
             header (Header): Its header.
-            name (str): What to call it in errors.
+            name (str): Name of the image in error messages.
 
         Raises:
             DepthError: If it has more than 8 bits, or bands that are neither
@@ -254,19 +256,18 @@ class LoadImage(LoadImageFromFile):
             if source.dtype != np.uint8 or not (known and source.size):
                 raise TypeError(
                     f'{name} is {source.dtype} of the shape {source.shape}: '
-                    'give uint8 arrays, (H, W, 3) in RGB or (H, W), or a '
-                    'normalised batch as a tensor, (B, C, H, W)'
+                    'pass a uint8 array, (H, W, 3) in RGB order or (H, W), or '
+                    'a normalised batch as a tensor, (B, C, H, W)'
                 )
         elif not isinstance(source, bytes) and header.bits > 8:
             # PIL would clip the values at 255 when converting them to RGB.
             raise TypeError(
-                f'{name} has the mode {header.mode} of PIL: convert it to 8 '
-                'bits'
+                f'{name} has the PIL mode {header.mode}: convert it to 8 bits'
             )
         if header.extra:
             raise DepthError(
-                f'{printable(name)} has {header.channels} bands, which are '
-                'more than colours and transparency: write '
+                f'{printable(name)} has {header.channels} bands, more than '
+                'colours and transparency: use '
                 f'mmmoca.LoadBands(channels={header.channels})'
             )
         if header.bits > 8 and not self.cut_to_8_bits:
@@ -278,7 +279,7 @@ class LoadImage(LoadImageFromFile):
         Args:
             img (np.ndarray): The image as decoded.
             header (Header): Its header.
-            name (str): What to call it in errors.
+            name (str): Name of the image in error messages.
 
         Returns:
             The image, like ``img`` of :class:`LoadImage`.
@@ -302,9 +303,7 @@ class LoadImage(LoadImageFromFile):
             self._skip(path, error)
             return None
         if not header.whole:
-            text = (
-                f'{printable(path)} is cut short. What can be decoded is used'
-            )
+            text = f'{printable(path)} is cut short. Its readable part is used'
             self._say_once('cut short', path, text)
         shape = img.shape[:2]
         problem = size_problem(path, shape, results)
@@ -325,7 +324,7 @@ class LoadImage(LoadImageFromFile):
             share = min(1.0, math.ceil(10 * self._failed / read) / 10 + 0.1)
             raise OSError(
                 f'{self._failed} of {read} reads of images have failed: '
-                f'{error}. Replace the files, or allow it by '
+                f'{error}. Replace the files, or allow this with '
                 'train_dataloader.dataset.pipeline.LoadImage.max_unreadable='
                 f'{share:.1f}'
             ) from error
@@ -358,15 +357,15 @@ def size_problem(path: str, size: tuple[int, int], info: dict) -> str | None:
             ``width``. Its boxes and masks refer to that size.
 
     Returns:
-        str | None: What to correct if the sizes differ.
+        str | None: What to correct, or None if the sizes are equal.
     """
     stated = info.get('height', size[0]), info.get('width', size[1])
     if stated == size:
         return None
     return (
         f'{printable(path)} has the height and width {size}, turned as its '
-        f'EXIF orientation says, and not {stated} as in its entry: correct '
-        'the entry and its objects'
+        f'EXIF orientation says, but its annotation entry has {stated}: '
+        'correct the entry and its objects'
     )
 
 
@@ -378,7 +377,7 @@ def _unreadable(name: str, reason: object) -> OSError:
 
 def _too_deep(name: str, kind: object) -> DepthError:
     return DepthError(
-        f'{printable(name)} is {kind}, but LoadImage reads 8 bits: write '
-        'mmmoca.LoadBands(channels=...), or if 8 suffice, '
+        f'{printable(name)} is {kind}, but LoadImage reads 8 bits: use '
+        'mmmoca.LoadBands(channels=...), or, if 8 bits suffice, '
         'mmmoca.LoadImage(cut_to_8_bits=True)'
     )

@@ -19,7 +19,7 @@ def read_labels(
     """Read a mask, and compare its size with that of its image.
 
     Args:
-        path (Path): A file of one channel, or with a palette. The indices of a
+        path (Path): A file with one channel or a palette. The indices of a
             palette are the labels.
         shape (tuple[int, ...], optional): H and W of the image as it is
             shown. None skips the comparison.
@@ -29,8 +29,8 @@ def read_labels(
 
     Raises:
         OSError: If the file is missing or is not an image.
-        ValueError: If it has colours, another size, or a label that does not
-            fit 8 bits.
+        ValueError: If it has colour channels, a size other than ``shape``, or
+            a label that does not fit into 8 bits.
     """
     try:
         content = path.read_bytes()
@@ -42,15 +42,16 @@ def read_labels(
         ) from error
     if stored.ndim != 2 or shape not in (None, stored.shape):
         raise ValueError(
-            f'{printable(path)} has the shape {stored.shape}, its image '
-            f'{shape}: a mask has one channel, with the index of the class of '
-            'each pixel, and the size of its image'
+            f'{printable(path)} has the shape {stored.shape}, and its image '
+            f'{shape}. A mask must have the size of its image and only one '
+            'channel, which contains the class index of each pixel'
         )
     labels = stored.astype(np.uint8)
     if (wrong := stored[labels != stored]).size:
         raise ValueError(
-            f'{printable(path)} has the label {wrong[0]}: the index of a '
-            f'class is a whole number below {IGNORED}, which is left out'
+            f'{printable(path)} has the label {wrong[0]}: a class index '
+            f'must be a whole number below {IGNORED}, which marks pixels to '
+            'leave out'
         )
     return labels
 
@@ -108,5 +109,5 @@ def mask_beside(image: Path) -> Path | None:
 
 
 def count_classes(masks: list[np.ndarray]) -> int:
-    """Return one more than the largest label in masks, except 255."""
+    """Return the largest label in masks plus one; 255 does not count."""
     return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

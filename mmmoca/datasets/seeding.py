@@ -58,13 +58,13 @@ def evenly_spaced_rows(number: int, total: int) -> list[int]:
 
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
-    """:class:`DefaultSampler` whose indices carry seeds.
+    """A :class:`DefaultSampler` whose indices carry seeds.
 
     With :class:`SeedTransforms` first in the pipeline, the views of a sample
     depend only on the run's seed, the epoch and the sample, not on the number
     of workers or on what they loaded before. The order of all ranks together
-    does not depend on their number. So a run resumes exactly, even in the
-    middle of an epoch, without loading the samples that it skips.
+    does not depend on the number of ranks. So a run resumes exactly, even in
+    the middle of an epoch, without loading the samples that it skips.
     :class:`~mmmoca.engine.ReproducibilityHook` sets ``seed`` and ``infinite``,
     and calls :meth:`skip`.
 
@@ -73,12 +73,12 @@ class SeededSampler(DefaultSampler):
         shuffle (bool): Whether to shuffle. Defaults to True.
         seed (int | None): Seed of the order and of the views. Defaults to
             None: a random seed, the same on every rank.
-        infinite (bool): Go on with the next epoch for ever, for
+        infinite (bool): Continue with the next epoch forever, for
             iteration-based loops. Defaults to False.
         drop_last (bool): Whether the last samples are left out, so that all
-            ranks get equally many. False repeats the first samples instead. If
-            the loader also has ``drop_last``, the batches of an epoch do not
-            depend on the number of ranks. Defaults to False.
+            ranks get the same number. False repeats the first samples instead.
+            If the loader also has ``drop_last``, the batches of an epoch do
+            not depend on the number of ranks. Defaults to False.
 
     Raises:
         ValueError: If the data set, or one that it wraps, has a pipeline
@@ -100,8 +100,8 @@ class SeededSampler(DefaultSampler):
             ):
                 raise ValueError(
                     'the pipeline must begin with mmmoca.SeedTransforms, or '
-                    'a run that was resumed would see other views: add it, '
-                    "or write the loader's sampler.type=DefaultSampler"
+                    'a resumed run would see other views: add it, or set '
+                    'sampler.type=DefaultSampler in the loader'
                 )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite
@@ -111,7 +111,7 @@ class SeededSampler(DefaultSampler):
         self._to_skip = 0
 
     def skip(self, num_samples: int) -> None:
-        """Leave out samples at the next iteration over the sampler.
+        """Skip samples at the start of the next iteration over the sampler.
 
         Args:
             num_samples (int): Samples of this rank that a resumed run has
@@ -120,7 +120,7 @@ class SeededSampler(DefaultSampler):
         self._to_skip = num_samples
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        """Iterate over this rank's indices, the skipped ones left out."""
+        """Iterate over this rank's indices, except the skipped ones."""
         skip, self._to_skip = self._to_skip, 0
         size, step = len(self.dataset), self.world_size
         epoch, start = self.epoch, self.rank + skip * step
@@ -134,10 +134,10 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(size)
             if self.shuffle:
                 order = torch.randperm(size, generator=generator)
-            # If infinite, no sample repeats: ranks go on in the next epoch.
+            # If infinite, no sample repeats: ranks continue in the next epoch.
             end = size if self.infinite else self.total_size
             places = torch.from_numpy(np.arange(start, end, step))
-            # One list of all indices would take 40 bytes a sample.
+            # One list of all indices would take 40 bytes per sample.
             for part in order[places % size].split(4096):
                 for index in part.tolist():
                     yield SeededIndex(index, int(seeds[index]))
@@ -153,7 +153,7 @@ class ResumableBatchSampler(BatchSampler):
     A batch sampler that groups images holds some of them back, so that the
     number of batches does not tell which samples to skip. This class draws the
     batches again, without loading them. If a run resumes on another number of
-    ranks, the groups differ: a few images of the epoch come twice or not at
+    ranks, the groups differ: a few images of the epoch occur twice or not at
     all.
     :class:`~mmmoca.engine.ReproducibilityHook` calls :meth:`skip`.
 
@@ -176,11 +176,11 @@ class ResumableBatchSampler(BatchSampler):
         self._to_skip = 0
 
     def skip(self, num_batches: int) -> None:
-        """Leave out batches at the next iteration."""
+        """Skip batches at the start of the next iteration."""
         self._to_skip = num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Iterate over the batches, the skipped ones left out."""
+        """Iterate over the batches, except the skipped ones."""
         # A generator skips only when it is read: a loader with workers asks
         # for two iterators, and reads only the second one.
         skip, self._to_skip = self._to_skip, 0

@@ -16,10 +16,10 @@ from mmmoca.messages import printable, warn
 
 from .file_extensions import REPLACED, count_left_out
 
-# An image in a tar file: its name, the offset of its bytes, their number, and
-# its class, or None.
+# An image in a tar file: its name, the offset and number of its bytes, and its
+# class or None.
 Member = tuple[str, int, int, int | None]
-# Version of the index format. An index of another version is made anew.
+# Version of the index format. An index of another version is rebuilt.
 _FORM = 3
 # Largest number of bytes that are read from a KEY.cls or KEY.json.
 _MOST_BYTES = 2**24
@@ -30,7 +30,7 @@ def read_index(
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
-    A link counts as the file that it leads to in the archive. The headers are
+    A link counts as the file in the archive that it points to. The headers are
     read once, and an index of the images is saved next to the shard, as
     ``SHARD.index.json``. A later call uses the index if it is intact and was
     made for the same size and modification time of the shard, and for the same
@@ -57,11 +57,11 @@ def read_index(
         others: Counter[str] = Counter()
         try:
             images = _read_headers(shard, tuple(extensions), others)
-        # Readers raise a dozen kinds of errors for files that are damaged.
+        # Readers raise a dozen kinds of errors for damaged files.
         except Exception as error:
             raise OSError(
                 f'{printable(shard)} cannot be used: {printable(error)}. '
-                'Write or copy it again, not compressed'
+                'Write or copy it again, without compression'
             ) from error
         kept = dict(
             made_from=made_from, columns=[*zip(*images)], left_out=others
@@ -71,8 +71,8 @@ def read_index(
             write_text(file, json.dumps([_digest(text), text]))
         except OSError:
             warn(
-                f'no index can be written in {printable(file.parent)}: each '
-                'start reads the headers of the tar files',
+                f'cannot write an index to {printable(file.parent)}: each run '
+                'must read the headers of the tar files again',
                 UserWarning,
             )
     if left_out is not None:
@@ -107,16 +107,17 @@ def _read_headers(
             place = posixpath.normpath(name)
             if member.isreg():
                 files[place] = member.offset_data, member.size
-                links.pop(place, None)  # the last of one name counts
+                links.pop(place, None)  # the last entry of a name counts
             else:
-                # A symbolic link is relative to its folder, a hard link not.
+                # A symbolic link is relative to its folder; a hard link is
+                # not.
                 above = posixpath.dirname(name) * member.issym()
                 target = posixpath.join(above, member.linkname)
                 links[place] = posixpath.normpath(target)
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
             if name.lower().endswith(extensions) or _is_label(name):
-                # The last file of a name counts, and so does the last label.
+                # If files or labels have the same name, the last one counts.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
                     left_out[REPLACED] += 1
@@ -141,7 +142,7 @@ def _read_headers(
 def _labels(
     file: BinaryIO, found: dict[str, tuple[int, int] | None]
 ) -> dict[str, int | None]:
-    """Return each sample's label, from KEY.cls or otherwise KEY.json."""
+    """Return each sample's label, from KEY.cls or else from KEY.json."""
     labels = {}
     for name, span in found.items():
         if span is not None and _is_label(name):
@@ -159,7 +160,7 @@ def _is_label(name: str) -> bool:
 
 
 def _end_of(place: str, links: dict[str, str]) -> str:
-    """Return where a chain of links leads; a link of it if it is circular."""
+    """Return the end of a chain of links, or a link of it if circular."""
     seen = set()
     while place in links and place not in seen:
         seen.add(place)
@@ -168,9 +169,9 @@ def _end_of(place: str, links: dict[str, str]) -> str:
 
 
 def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
-    """Yield the files and links of a tar file; refuse a damaged one."""
+    """Yield the files and links of a tar file; raise if it is damaged."""
     if tar.firstmember is None:
-        return  # Python 3.10 cannot read on in an empty file
+        return  # Python 3.10 cannot read further in an empty file
     name = 'its beginning'
     while True:
         try:
@@ -184,7 +185,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
         name, size = member.name, member.size
         if not 0 <= size <= end - member.offset_data * member.isreg():
             raise tarfile.ReadError(
-                f'{name} claims {size} bytes, which the file lacks'
+                f'{name} claims {size} bytes, which the file does not have'
             )
         if member.isreg() or member.issym() or member.islnk():
             if member.issparse():
@@ -194,19 +195,19 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_end(tar: tarfile.TarFile) -> None:
-    """Raise if more data follow where Python takes the archive to end."""
+    """Raise if data follow what Python takes for the end of the archive."""
     tar.fileobj.seek(tar.offset)
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
     while rest := tar.fileobj.read(2**20):
         if rest.strip(b'\0'):
             raise tarfile.ReadError(
-                'another archive follows its end: join them by `tar -A`'
+                'another archive follows its end: join them with `tar -A`'
             )
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """Split a name into the key of its sample, up to a dot, and the rest.
+    """Split a file name at its first dot into a sample key and the rest.
 
     The split is that of :func:`webdataset.tariterators.base_plus_ext`.
     """

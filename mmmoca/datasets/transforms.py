@@ -26,7 +26,7 @@ def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
         raise ValueError(
             f'{type(transform).__name__} needs uint8 images of shape '
             f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
-            "color_type='color', or take mmmoca.BandJitter"
+            "color_type='color', or use mmmoca.BandJitter"
         )
 
 
@@ -45,10 +45,11 @@ class RandomResizedCrop(_RandomResizedCrop):
         *args: Arguments of MMPreTrain's ``RandomResizedCrop``. ``scale`` is
             the height and width of the output in pixels, or one number.
         interpolation (str): ``'bilinear'`` or ``'bicubic'``.
-        **kwargs: Further arguments of it: ``crop_ratio_range``, the area of
-            the box as a fraction of the image's; ``aspect_ratio_range``, its
-            width over its height; ``max_attempts``, the number of draws before
-            a central crop is used.
+        **kwargs: Further arguments of that class: ``crop_ratio_range``, the
+            area of the box as a fraction of the image's;
+            ``aspect_ratio_range``, its width over its height;
+            ``max_attempts``, the number of draws before a central crop is
+            used.
 
     Raises:
         ValueError: At build time, for another interpolation or a range
@@ -65,9 +66,10 @@ class RandomResizedCrop(_RandomResizedCrop):
         narrow, wide = self.aspect_ratio_range
         if not (0 <= least <= most <= 1 and most > 0 and 0 < narrow <= wide):
             raise ValueError(
-                f'crop_ratio_range={self.crop_ratio_range} must be two shares '
-                f'and aspect_ratio_range={self.aspect_ratio_range} two ratios '
-                'above 0, the smaller one first'
+                f'crop_ratio_range={self.crop_ratio_range} must be two '
+                'fractions of the area, and aspect_ratio_range='
+                f'{self.aspect_ratio_range} two ratios above 0, each with the '
+                'smaller number first'
             )
 
     def transform(self, results: dict) -> dict:
@@ -97,8 +99,8 @@ class ResizeEdge(_ResizeEdge):
     Args:
         *args: Arguments of MMPreTrain's ``ResizeEdge``. ``scale`` is the
             length of the edge in pixels.
-        **kwargs: Further arguments of it: ``edge`` (only ``'short'`` cuts
-            strips), ``backend`` and ``interpolation``.
+        **kwargs: Further arguments of that class: ``edge`` (only ``'short'``
+            cuts strips), ``backend`` and ``interpolation``.
     """
 
     def transform(self, results: dict) -> dict:
@@ -155,7 +157,7 @@ class ColorJitter(_ColorJitter):
 
 @TRANSFORMS.register_module()
 class RandomGrayscale(BaseTransform):
-    """Replace the colours by grey, in three equal channels.
+    """Replace the colours with grey, in three equal channels.
 
     **Required Keys:** ``img``, BGR, (H, W, 3), uint8.
 
@@ -171,7 +173,7 @@ class RandomGrayscale(BaseTransform):
 
     def __init__(self, prob: float = 0.2) -> None:
         if not 0 <= prob <= 1:
-            raise ValueError(f'prob must lie in [0, 1] but got {prob}')
+            raise ValueError(f'prob must be in [0, 1] but got {prob}')
         self.prob = prob
 
     @cache_randomness
@@ -199,9 +201,10 @@ class GaussianBlur(_GaussianBlur):
     Args:
         *args: Arguments of MMPreTrain's ``GaussianBlur``. ``radius`` is the
             standard deviation in pixels, ``prob`` the probability of blurring.
-        **kwargs: Further arguments of it. ``magnitude_range=(0.1, 2.0),
-            magnitude_std='inf'`` draws the standard deviation uniformly from
-            that range. Without ``'inf'`` it is always the upper end.
+        **kwargs: Further arguments of that class. ``magnitude_range=(0.1,
+            2.0), magnitude_std='inf'`` draws the standard deviation uniformly
+            from that range. Without ``'inf'``, it is always the upper end of
+            the range.
 
     Raises:
         ValueError: At build time, for a range that is negative or has its
@@ -214,7 +217,7 @@ class GaussianBlur(_GaussianBlur):
         if not 0 <= low <= high:
             raise ValueError(
                 'magnitude_range must be two numbers of 0 or more, the '
-                f'smaller one first, got {self.magnitude_range}'
+                f'smaller one first, but got {self.magnitude_range}'
             )
 
     def transform(self, results: dict) -> dict:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Nearest neighbours in a bank of features, which ranks may share."""
+"""Finds nearest neighbours in a bank of features that ranks may share."""
 
 import torch
 from mmengine.dist import all_gather, get_rank
@@ -15,14 +15,14 @@ def knn_search(
 ) -> tuple[Tensor, Tensor]:
     """Find the k rows of the bank that are most similar to each query.
 
-    Streams over both sets, so that at most ``chunk_size`` squared
-    similarities exist at a time, whatever the size of the bank. Among
-    equally similar rows, the first ones count.
+    The search runs through both sets in chunks, so that at most ``chunk_size``
+    squared similarities exist at a time, whatever the size of the bank. Among
+    equally similar rows, the first ones are chosen.
 
     Args:
         query (Tensor): (Q, D), rows L2-normalised.
         bank (Tensor): (N, D), rows L2-normalised; on any device.
-        k (int): Number of neighbours; all N if the bank has no more.
+        k (int): Number of neighbours; all N if the bank has fewer rows.
         chunk_size (int): Rows per chunk of either set. Defaults to 8192.
 
     Returns:
@@ -35,8 +35,8 @@ def knn_search(
     """
     if min(len(bank), k, chunk_size) < 1:
         raise ValueError(
-            f'a bank of {len(bank)} features, k={k} and '
-            f'chunk_size={chunk_size} must be at least 1 each'
+            f'the bank has {len(bank)} features, k={k} and '
+            f'chunk_size={chunk_size}: each number must be at least 1'
         )
     if query.dtype != torch.float64:
         query = query.float()
@@ -60,10 +60,11 @@ def knn_search(
 def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of each row, and their columns.
 
-    Among equal values, the first ones count, which ``topk`` does not ensure.
+    Among equal values, the first ones are chosen. ``topk`` does not ensure
+    this.
     """
     k = min(k, sims.shape[1])
-    # Value k + 1 tells whether a value not taken equals the last one taken.
+    # Value k + 1 shows whether other values equal the last chosen one.
     top, columns = sims.topk(min(k + 1, sims.shape[1]))
     tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
     top, columns = top[:, :k], columns[:, :k]
@@ -76,11 +77,11 @@ def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class ShardedBank:
-    """A bank of features that is spread over the ranks, and the search in it.
+    """A bank of features that ranks store in parts and search together.
 
     Every rank searches its own part for the queries of all ranks, and the
     neighbours are merged: no feature of the bank ever moves. Among equally
-    similar images, those with the lower ids count, so the result does not
+    similar images, those with the lower ids are chosen, so the result does not
     depend on the number of ranks, on padding or on the order of the shards.
 
     All methods are called by all ranks together; a rank that has run out of
@@ -118,8 +119,8 @@ class ShardedBank:
             query (Tensor | None): This rank's queries, L2-normalised, (Q, D),
                 float; Q may differ between the ranks. None if this rank has no
                 more queries.
-            k (int): Number of neighbours, the same on all ranks. A bank of
-                fewer images gives all N.
+            k (int): Number of neighbours, the same on all ranks. If the
+                bank has fewer images, all N are returned.
 
         Returns:
             tuple[Tensor, Tensor, Tensor] | None: The neighbours' cosine

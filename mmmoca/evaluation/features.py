@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of images, and raw pixels as the baseline of every encoder."""
+"""Features of images, and raw pixels as a baseline for every encoder."""
 
 from typing import NamedTuple
 
@@ -32,11 +32,11 @@ def raw_pixels(inputs: Tensor) -> Tensor:
     """Return the pixels of each image as its feature, the baseline of k-NN.
 
     Args:
-        inputs (Tensor): Images, (B, C, H, W), float. Images with a longer side
-            above 48 pixels are shrunk to that.
+        inputs (Tensor): Images, (B, C, H, W), float. Images whose longer side
+            is above 48 pixels are shrunk to 48.
 
     Returns:
-        Tensor: Pixels of zero mean and unit variance within each image,
+        Tensor: Pixels with zero mean and unit variance within each image,
         (B, D).
     """
     shrink = PIXELS / max(inputs.shape[-2:])

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Joins samples of several ranks, which may be uneven and may repeat."""
+"""Joins samples of several ranks, whose shares may be uneven or overlap."""
 
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
@@ -12,9 +12,9 @@ def gather_rows(shard: Tensor) -> list[Tensor]:
     All ranks call this together.
 
     Args:
-        shard (Tensor): This rank's rows, (n, *); all ranks have the same
-            number of dimensions and dtype, and the same further dimensions
-            unless n is 0.
+        shard (Tensor): This rank's rows, (n, *); all ranks must have the same
+            number of dimensions and dtype. The further dimensions must also
+            agree, unless n is 0.
 
     Returns:
         list[Tensor]: The shard of each rank, on the device of ``shard``.
@@ -57,7 +57,7 @@ def gather_samples(
     """Join the shards of all ranks into one row per sample, sorted by id.
 
     The result is the same on every rank and for every number of ranks. Each
-    rank holds all of it. All ranks call this together.
+    rank holds the whole result. All ranks call this together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,).

@@ -31,12 +31,12 @@ def with_data_root(
         DataLoader | dict: The config with the new folder.
 
     Raises:
-        ValueError: If the loader is built already.
+        ValueError: If the loader is already built.
     """
     if data_root is not None:
         if not isinstance(loader, dict):
             raise ValueError(
-                'data_root needs a config of a loader, not a loader'
+                'data_root needs the config of a loader, not a built loader'
             )
         loader = copy.deepcopy(loader)
         for part in member_configs(loader['dataset']):
@@ -65,13 +65,13 @@ def class_label(sample: DataSample | dict, role: str) -> int:
 
     Args:
         sample (DataSample | dict): Data sample of an image.
-        role (str): What the images are for, 'bank' say, for the message.
+        role (str): What the images are for, such as 'bank', for the message.
 
     Returns:
         int: The label.
 
     Raises:
-        ValueError: Unless the sample has one label.
+        ValueError: Unless the sample has exactly one label.
     """
     label = sample.get('gt_label')
     if label is None or torch.as_tensor(label).numel() != 1:
@@ -96,7 +96,7 @@ def check_mask_labels(
             class.
 
     Raises:
-        ValueError: If the mask has other labels from ``number`` on.
+        ValueError: If the mask has any other label of ``number`` or more.
     """
     labels = sample.gt_sem_seg.data
     counted = ~torch.isin(labels, labels.new_tensor(ignored))
@@ -104,7 +104,8 @@ def check_mask_labels(
     if largest >= number:
         raise ValueError(
             f'the mask of {sample.img_path} has the label {largest}, but '
-            f'there are {number} classes: write {ignored[0]} where no class is'
+            f'there are {number} classes: write {ignored[0]} for pixels '
+            'without a class'
         )
 
 
@@ -123,8 +124,8 @@ def sample_index(sample: DataSample | dict, role: str) -> int:
     """
     if 'sample_idx' not in sample:
         raise ValueError(
-            f'the {role} images have no sample_idx: keep it among the '
-            'meta_keys of PackInputs, or of PackSegInputs'
+            f'the {role} images have no sample_idx: include it in the '
+            'meta_keys of PackInputs or PackSegInputs'
         )
     return int(sample.get('sample_idx'))
 
@@ -148,15 +149,15 @@ def check_loader(
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
     if isinstance(sampler, InfiniteSampler):
         raise ValueError(
-            f'The {role} loader would never end: write '
+            f'The {role} loader would never end: set '
             "sampler=dict(type='DefaultSampler', shuffle=False)."
         )
     numbered = isinstance(dataset, NumberedSets)
     if isinstance(dataset, ConcatDataset) and not numbered:
         raise ValueError(
             f'The {role} images are told apart by sample_idx, which '
-            'ConcatDataset repeats: list all images in one data set, by its '
-            'ann_file for example.'
+            'ConcatDataset repeats: list all images in one data set, for '
+            'example with its ann_file.'
         )
     if with_label and hasattr(dataset, 'get_data_info'):
         class_label(dataset.get_data_info(0), role)

@@ -14,14 +14,14 @@ GROUPS, OWN = Path('/sys/fs/cgroup'), Path('/proc/self/cgroup')
 
 
 def group_limits(name: str) -> list[list[int]]:
-    """Return the limits of this process's control group and of all above it.
+    """Return the limits of this process's control group and its ancestors.
 
     Slurm and systemd set limits for groups below the machine's root group. A
     container sets limits for a group that is the root group inside it. All of
     these limits apply.
 
     Args:
-        name (str): 'memory.max', or 'cpu.max', which has a quota and its
+        name (str): 'memory.max' or 'cpu.max'. The latter has a quota and its
             period.
 
     Returns:
@@ -36,14 +36,15 @@ def group_limits(name: str) -> list[list[int]]:
 
 @contextmanager
 def shared_memory() -> Iterator[None]:
-    """Add advice to the error of loader workers without shared memory."""
+    """Add advice to the error of loader workers that lack shared memory."""
     try:
         yield
     except RuntimeError as error:
         if 'shared memory' in f'{error} {error.__cause__}':
             error.args = (
-                f'{error}. Set num_workers=0 of the loaders, or give the '
-                'container more shared memory, as by --shm-size=8g',
+                f'{error}. Set num_workers=0 in the loaders, or give the '
+                'container more shared memory, for example with '
+                '--shm-size=8g',
             )
         raise
 
@@ -51,7 +52,7 @@ def shared_memory() -> Iterator[None]:
 def check_memory(
     what: str, number: int, each: float, device: torch.device | str = 'cpu'
 ) -> None:
-    """Raise if the memory of this rank cannot hold some features.
+    """Raise if the memory of this rank cannot hold a number of features.
 
     Args:
         what (str): What the features are, for the message.
@@ -73,6 +74,6 @@ def check_memory(
     if number * each > memory:
         raise ValueError(
             f'{number} {what} need {number * each / 2**30:.1f} GiB of the '
-            f'{memory / 2**30:.1f} GiB available: take at most '
+            f'{memory / 2**30:.1f} GiB available: use at most '
             f'{int(memory / each)}'
         )

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Metrics of the evaluation protocols with a frozen encoder."""
+"""Metrics for the evaluation protocols with a frozen encoder."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
 
     Returns:
         dict[str, np.ndarray]: Name of the metric -> accuracies, of shape
-        (sets,), or () for a metric that is not over sets.
+        (sets,), or () for a metric without sets.
     """
     return {
         name: 100 * np.mean([hits[name] for hits in results], axis=0)
@@ -34,9 +34,10 @@ class ImageMetric(BaseMetric):
     """Base class of metrics that are means over images.
 
     Args:
-        collect_device (str): 'gpu' collects through the process group,
-            whatever its backend; 'cpu' through files in the working directory,
-            which all nodes must share. Defaults to 'gpu'.
+        collect_device (str): 'gpu' collects results through the process
+            group, whatever its backend. 'cpu' collects them through files in
+            the working directory, which all nodes must share. Defaults to
+            'gpu'.
         prefix (str, optional): Replaces the prefix of the metrics' names.
 
     Attributes:
@@ -127,7 +128,7 @@ class KNNAccuracy(ImageMetric):
 
 @METRICS.register_module()
 class NeighbourAgreement(ImageMetric):
-    """Agreement of neighbours, in percent: a number without labels.
+    """Agreement of neighbours, in percent, a metric that needs no labels.
 
     Use it with :class:`NeighbourAgreementValLoop`, which gives samples
     ``agreement``. The metric is named ``agreement/neighbours``. For arguments
@@ -174,13 +175,13 @@ class LinearProbeAccuracy(ImageMetric):
     Use it with :class:`~mmmoca.models.LinearProbe`, which gives samples
     ``label_places``, ``base_lrs`` and ``num_classes``. The best classifier has
     the highest top-1 accuracy on the images whose samples have ``held_out``,
-    see :func:`~mmmoca.datasets.held_out`. These images serve only this choice.
-    If no image is held out, the choice uses all images, as in iBOT. Among
-    equally good classifiers, the first is taken. Metrics are ``linear/top1``,
-    ``linear/top5`` (for ten classes or more), ``linear/base_lr``, the learning
-    rate of the best classifier for a batch of 256, and ``linear/head``, its
-    index. The top-1 accuracies of the best five classifiers are logged. For
-    arguments and errors see :class:`ImageMetric`.
+    see :func:`~mmmoca.datasets.held_out`. These images are used only for this
+    choice. If no image is held out, the choice uses all images, as in iBOT.
+    Among equally good classifiers, the first is chosen. Metrics are
+    ``linear/top1``, ``linear/top5`` (for ten classes or more),
+    ``linear/base_lr`` (the learning rate of the best classifier for a batch of
+    256) and ``linear/head`` (its index). The top-1 accuracies of the best five
+    classifiers are logged. For arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'linear'
@@ -188,7 +189,7 @@ class LinearProbeAccuracy(ImageMetric):
     advice = "use it with model.type='mmmoca.LinearProbe'"
 
     def record(self, sample: dict) -> tuple[np.ndarray, bool]:
-        """Return the true label's place, (H,), and if the image is held out.
+        """Return the places of the true label, (H,), and the held-out flag.
 
         The place is 0 for a classifier that predicts the true label.
         """
@@ -200,7 +201,7 @@ class LinearProbeAccuracy(ImageMetric):
     def compute_metrics(
         self, results: list[tuple[np.ndarray, bool]]
     ) -> dict[str, float]:
-        """Return the accuracies of the best classifier, and which it is."""
+        """Return the results and the index of the best classifier."""
         places, held_out = map(np.stack, zip(*results))  # (N, H), (N,)
         judges = places[held_out] if held_out.any() else places
         top1 = 100.0 * (judges < 1).mean(axis=0)
@@ -218,7 +219,7 @@ class LinearProbeAccuracy(ImageMetric):
 
 
 def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
-    """Return the mean intersection over union, for all images together.
+    """Return the mean intersection over union over all images together.
 
     Args:
         predictions (list[np.ndarray]): Class of each pixel, (H, W) each.

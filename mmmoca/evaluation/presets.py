@@ -9,7 +9,7 @@ FEATURES = ('avg', 'cls', 'cls-avg')
 class Preset(NamedTuple):
     """The published evaluation of a method's frozen encoder.
 
-    docs/guides/evaluate.md says where each value is from.
+    docs/guides/evaluate.md says where each value comes from.
 
     Attributes:
         method (str, optional): Name of the method; None if it is not known.
@@ -57,15 +57,15 @@ def choose_preset(layout: str, feature: str | None = None) -> Preset:
 
     Returns:
         Preset: The preset of the method. If neither ``layout`` nor ``feature``
-        tells the method, MOCA's preset with ``method=None``.
+        names the method, MOCA's preset with ``method=None``.
 
     Raises:
         ValueError: If there is no such preset or feature.
     """
     if feature not in (None, *FEATURES, *PRESETS):
         raise ValueError(
-            f'{feature!r} is no feature ({", ".join(FEATURES)}) and no preset '
-            f'({", ".join(PRESETS)})'
+            f'{feature!r} is neither a feature ({", ".join(FEATURES)}) nor a '
+            f'preset ({", ".join(PRESETS)})'
         )
     # Files of DINO and iBOT look the same, and are evaluated alike.
     method = 'moca' if layout == 'mmmoca' else layout

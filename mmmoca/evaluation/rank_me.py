@@ -10,8 +10,8 @@ def rank_me(embeddings: Tensor) -> float:
     """Compute RankMe, the effective rank of a matrix of embeddings.
 
     It is exp(H(p)), where p are the singular values divided by their sum, and
-    H is the entropy (Garrido et al., "RankMe", ICML 2023, equation 1). It lies
-    between 1, a complete collapse, and min(N, D), so only values for the same
+    H is the entropy (Garrido et al., "RankMe", ICML 2023, equation 1). It is
+    between 1 (a complete collapse) and min(N, D), so only values for the same
     N are comparable.
 
     Args:

@@ -19,9 +19,9 @@ def read_subset(
 ) -> dict[str, int]:
     """Read a list of images in the public format.
 
-    Each line names an image, such as ``n04235860_14959.JPEG``. The class is
-    what stands before the first ``_``, and the image lies at
-    ``<folder>/<class>/<line>``. Where file names do not tell the class, a line
+    Each line names an image, such as ``n04235860_14959.JPEG``. The part
+    before the first ``_`` is the class, and the image is at
+    ``<folder>/<class>/<line>``. If file names do not contain the class, a line
     is ``<class>/<image>``.
 
     Args:
@@ -47,8 +47,9 @@ def read_subset(
         lines = map(str.strip, read_lines(path))
     else:
         raise ValueError(
-            f'no subset list {path}: write dict(shots=1, sets=3) in its place '
-            'to draw some, or use tools/dataset_converters/make_subset.py'
+            f'there is no subset list {path}: to draw subsets, write '
+            'dict(shots=1, sets=3) instead of a list, or use '
+            'tools/dataset_converters/make_subset.py'
         )
     images = [
         line if '/' in line else f'{line.partition("_")[0]}/{line}'
@@ -60,20 +61,21 @@ def read_subset(
     unknown = [image for image, label in subset.items() if label is None]
     if unknown:
         raise ValueError(
-            f'{len(unknown)} images of the subset list {path} have no known '
-            f'class ({listed(classes, 3)}): {listed(unknown, 3)}'
+            f'{len(unknown)} images of the subset list {path} have an unknown '
+            f'class: {listed(unknown, 3)} (classes: {listed(classes, 3)})'
         )
     if len(subset) < len(images) or len(set(subset.values())) < 2:
         raise ValueError(
-            f'the subset list {path} must name each image once, and images '
-            f'of two classes or more, but has {len(images)} lines of '
+            f'the subset list {path} must name each image once and have at '
+            f'least two classes, but its {len(images)} lines name '
             f'{len(subset)} images of {len(set(subset.values()))} classes'
         )
     missing = [i for i in subset if not os.path.isfile(f'{folder}/{i}')]
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(subset)} images of the subset list '
-            f'{path} are not in {folder} ({listed(missing, 3)}): set data_root'
+            f'{path} are not in {folder} ({listed(missing, 3)}): correct '
+            'data_root'
         )
     return subset
 
@@ -97,13 +99,13 @@ def read_subsets(
             the labels.
         images (Mapping[str, Collection[str]], optional): Images to draw from,
             see :func:`draw_subset`.
-        seed (int): Set i is drawn with the seed (seed, i), as by
+        seed (int): Set i is drawn with the seed (seed, i), as in
             make_subset.py.
 
     Returns:
         tuple[dict[str, int], dict[str, list[list[int]]]]: All images, sorted,
-        as ``<class>/<image>`` -> label; and, as name -> lists of indices, the
-        positions of each list's images among all images.
+        as ``<class>/<image>`` -> label; and name -> for each list, the
+        positions of its images among all images.
 
     Raises:
         ValueError: As in :func:`read_subset` and :func:`draw_subset`; also if
@@ -141,7 +143,7 @@ def read_subsets(
 
 
 def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
-    """Return the images of a data set of class folders, class by class.
+    """Return the images of a data set with class folders, class by class.
 
     Args:
         dataset (CustomDataset): The data set, such as an
@@ -161,8 +163,8 @@ def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
         path = dataset.get_data_info(index)['img_path']
         if stored_in(path) is not None:
             raise ValueError(
-                f'{path} is in no folder of its class, but lists of images '
-                'need one: use mmmoca.ImageFolder'
+                f'{path} is not a file in a class folder, but lists of '
+                'images need such files: use mmmoca.ImageFolder'
             )
         path = Path(path)
         name, *file = path.relative_to(dataset.img_prefix).parts
@@ -201,8 +203,8 @@ def draw_subset(
     both = (shots is None) == (percent is None)
     if both or not (given > 0 and (percent or 0) <= 100):  # nor NaN
         raise ValueError(
-            'give either shots, at least 1, or percent, above 0 and at most '
-            f'100, but got {shots} and {percent}'
+            'set either shots (at least 1) or percent (above 0 and at most '
+            f'100), but got shots={shots} and percent={percent}'
         )
     if len(images) < 2:
         raise ValueError(f'there is only one class: {listed(images, 3)}')
@@ -228,7 +230,7 @@ def subset_line(name: str, file: str) -> str:
         file (str): Path of the image inside the folder of its class.
 
     Returns:
-        str: ``file`` if its name tells the class, as in ImageNet; otherwise
+        str: ``file`` if its name contains the class, as in ImageNet; otherwise
         ``<class>/<file>``.
     """
     has_class = (

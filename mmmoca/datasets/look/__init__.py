@@ -19,13 +19,13 @@ def look_at(
     pixels: int = PIXELS,
     num_classes: int | None = None,
 ) -> Look:
-    """Report on data sets: file names, headers, and the pixels of a few.
+    """Report on data sets: file names, headers, and pixels of some images.
 
     Args:
-        sets (Mapping[str, Sized]): Data sets of MMEngine's kind, or wrappers,
-            by what they are for, such as 'train', 'val' or 'val bank'.
+        sets (Mapping[str, Sized]): MMEngine data sets or wrappers. The key
+            says what a set is for, such as 'train', 'val' or 'val bank'.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
-            and std with which a model normalises; of colours in RGB order.
+            and std with which the model normalises; colours in RGB order.
         pixels (int): Number of images to decode from each set.
         num_classes (int, optional): Number of classes of the classifier.
 

@@ -60,15 +60,15 @@ class BoxFacts:
         elif one.get('ignore'):
             why = 'to be ignored'
         elif min(width, height) < 0:
-            why = 'of a negative width or height'
+            why = 'with a negative width or height'
         elif width < 1 or height < 1:
-            why = 'of less than a pixel, like fractions of the image'
+            why = 'smaller than a pixel, as if in fractions of the image'
         elif one['area'] <= 0:
             why = 'whose area is 0'
         elif across <= 0 or down <= 0:
-            why = 'outside of their image'
+            why = 'outside their image'
         elif self.masks and polygons == []:
-            why = 'without a polygon of three points'
+            why = 'without a polygon of at least three points'
         else:
             counts = self.classes[name]
             key = one['image_id'], name, x, y, width, height
@@ -89,7 +89,7 @@ class BoxFacts:
         return False
 
     def forget_objects(self) -> None:
-        """Free the memory that served to find objects that occur twice."""
+        """Free the memory that was used to find objects that occur twice."""
         self._seen = set()
 
     def totals(self) -> Counter[str]:
@@ -100,7 +100,7 @@ class BoxFacts:
         """Say what stands out.
 
         Args:
-            file (str): What to call the annotations.
+            file (str): Name of the annotations in the sentences.
             judged (bool): Whether a detector is evaluated on them. COCO's
                 evaluation reads the file itself, so it counts objects that
                 mmdet leaves out. Defaults to False.
@@ -118,17 +118,17 @@ class BoxFacts:
             left = sum(map(len, self.left_out.values()))
             counted = (
                 ". COCO's evaluation counts those of this run's classes: "
-                'remove them from the file, or write iscrowd=1'
+                'remove them from the file, or set iscrowd=1'
             )
             judged = judged and self.left_out.keys() != {OTHERS}
             lines.append(
-                f'{left} objects of {file} are left out ({objects} are used): '
-                f'{reasons}{counted * judged}'
+                f'mmdet leaves out {left} objects of {file} and uses '
+                f'{objects}. Left out: {reasons}{counted * judged}'
             )
         if found['beyond the image'] > 0.05 * objects:
             lines.append(
                 f'{found["beyond the image"]} of the {objects} boxes of '
-                f'{file} reach beyond their image: bbox is [x, y, width, '
+                f'{file} reach beyond their image: bbox must be [x, y, width, '
                 'height], not two corners'
             )
         if found['unlike their mask'] > 0.05 * self._compared:
@@ -145,7 +145,8 @@ class BoxFacts:
         ]
         if empty:
             lines.append(
-                f'{file} has no object of {listed(empty)}, except crowds'
+                f'except for crowds, {file} has no object of these classes: '
+                f'{listed(empty)}'
             )
         return lines
 
@@ -202,7 +203,7 @@ def _polygons(mask: object) -> list[list[float]] | None:
 
 
 def _corners(mask: object, height: int) -> list[list[float]] | None:
-    """Return two corners around an uncompressed RLE; None for others."""
+    """Return two corners around an uncompressed RLE; None for other masks."""
     counts = mask.get('counts') if isinstance(mask, dict) else None
     if not isinstance(counts, list) or not are_finite(counts):
         return None
@@ -218,7 +219,7 @@ def _corners(mask: object, height: int) -> list[list[float]] | None:
 
 
 def _differ(box: Sequence[float], polygons: list[list[float]]) -> bool:
-    """Return whether a box differs clearly from one around the polygons."""
+    """Return whether a box clearly differs from the box around polygons."""
     x, y, width, height = box
     for axis, start, length in ((0, x, width), (1, y, height)):
         places = [place for part in polygons for place in part[axis::2]]
@@ -250,7 +251,7 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
 
 
 def _cell(counts: Counter[str]) -> str:
-    """Write the number of objects of a class, and of special ones."""
+    """Write how many objects a class has, and how many are special."""
     kinds = 'crowds', 'small', 'beyond the image', 'twice'
     special = [f'{counts[kind]} {kind}' for kind in kinds if counts[kind]]
     more = f' ({", ".join(special)})' if special else ''

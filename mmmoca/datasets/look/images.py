@@ -32,10 +32,10 @@ NAMED = 5  # unreadable images that are named for each set
 LABELS = 32  # class numbers in masks are below this, or 255
 MOST_LABELS = 200_000  # these are counted within a second
 _UNCLEAR = 'turned by EXIF, with annotated boxes'
-# How images that stand out are loaded, by the phrase for them.
+# How images that stand out are loaded, by the phrase that describes them.
 _HINTS = {
     'with transparency': 'the stored colours are used',
-    'with EXIF that cannot be read': 'they are taken as they are stored',
+    'with EXIF that cannot be read': 'they are used as they are stored',
     'of several pages or frames': 'the first is used',
     _UNCLEAR: 'their boxes must be those of the turned image',
 }
@@ -63,11 +63,12 @@ class ImageFacts:
         seen (dict[bytes, str]): Labels of images, by a digest of their
             content.
         decoded (int): Number of images whose pixels were read.
-        grey (int): Number of these that are grey but stored as colours.
-        like_masks (int): Number of these without a value from :data:`LABELS`
-            to 254.
-        sums (np.ndarray): Sums over the decoded images of their means and
-            mean squares per channel, (2, C), colours in RGB order.
+        grey (int): Number of decoded images that are grey but stored as
+            colours.
+        like_masks (int): Number of decoded images without a value from
+            :data:`LABELS` to 254.
+        sums (np.ndarray): Means and mean squares of each channel, summed over
+            the decoded images, (2, C), colours in RGB order.
         crop (int): Largest side of a crop, in pixels; 0 without crops.
         pixels (int): Number of images to decode.
         seconds (float): Longest time for reading headers.
@@ -158,8 +159,8 @@ class ImageFacts:
         self, info: dict, load: LoadImageFromFile, header: Header
     ) -> None:
         """Count what the pixels of an image show, see :meth:`add_file`."""
-        # The size in the entry is left out: `add_file` has reported it if it
-        # is wrong, and here it would raise an error.
+        # The size in the entry is not passed on. If it is wrong, `add_file`
+        # has reported it, and here it would raise an error.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
         between = (img >= LABELS) & (img < 255)
@@ -199,8 +200,8 @@ class ImageFacts:
             found['left out'] = counted(self.left_out)
         if self.headers < self.number:
             found['looked at'] = (
-                f'{self.headers} (at most {MOST_HEADERS}, or what '
-                f'{self.seconds:.2g} s allow)'
+                f'{self.headers} (at most {MOST_HEADERS}, or as many '
+                f'as {self.seconds:.2g} s allow)'
             )
         if self.kinds:
             found['formats'] = counted(self.kinds)
@@ -241,8 +242,8 @@ class ImageFacts:
         if self.like_masks > 0.1 * self.decoded:
             lines.append(
                 f'{self.like_masks} of {self.decoded} decoded images look '
-                f'like masks, with no value from {LABELS} to 254: name the '
-                'folder of the images alone'
+                f'like masks, with no value from {LABELS} to 254: pass '
+                'only the folder of the images'
             )
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
@@ -261,7 +262,7 @@ def image_facts(
     of the set also decodes the first ``pixels`` of these images.
 
     Args:
-        dataset (Sized): A data set of MMEngine's kind, or a wrapper of some.
+        dataset (Sized): An MMEngine data set, or a wrapper of data sets.
         pixels (int): Number of images to decode.
         seconds (float): Time after which no more headers are read, once
             ``pixels`` images have been decoded.
@@ -359,7 +360,7 @@ def images_section(
     Args:
         sets (Mapping[str, ImageFacts]): Facts about each set, by its name.
         normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
-            and std with which a model normalises; of colours in RGB order.
+            and std with which the model normalises; colours in RGB order.
         num_classes (int, optional): Number of classes of the classifier.
 
     Returns:
@@ -383,9 +384,10 @@ def images_section(
         ]
         if foreign:
             section.wrong.append(
-                f'{role}: there are images of the labels {listed(foreign)}, '
-                f'but the head has {num_classes} classes, from 0: write '
-                'model.head.num_classes, or lists that count from 0'
+                f'{role}: images have the labels {listed(foreign)}, but '
+                f'the head has {num_classes} classes, numbered from 0: '
+                'correct model.head.num_classes, or number the classes in '
+                'the lists from 0'
             )
     section.odd += _unlike_known(sets)
     section.wrong += _other_classes(sets)
@@ -397,7 +399,7 @@ def images_section(
 
 
 def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say where the classes of val or test differ from training or bank."""
+    """Say where the classes of val or test differ from train or bank."""
     lines = []
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
@@ -411,7 +413,7 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
 
 
 def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which images of val or test the training set or the bank has.
+    """Say which val or test images are also in the training set or bank.
 
     Also say which classes only one of the two sets has.
     """
@@ -435,8 +437,8 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
             if facts.labels and absent and not (facts.names and others.names):
                 lines.append(
                     f'{role}: no image has the labels {listed(absent)} of '
-                    f'{name}, and they have no names on both sides: make sure '
-                    'that both are numbered alike'
+                    f'{name}. Not both of these sets name their classes: make '
+                    'sure that both number them alike'
                 )
     return lines
 
@@ -456,7 +458,7 @@ def _unlike(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> list[str]:
-    """Say which sets have a mean or std unlike those of the model."""
+    """Say which sets have a mean or std far from the model's."""
     lines = []
     for role, facts in sets.items():
         if facts.mean.shape != np.shape(mean):
@@ -469,6 +471,6 @@ def _unlike(
             found = _numbers('', facts.mean, facts.std).items()
             lines.append(
                 f'{role}: the images have {"; ".join(map(" ".join, found))}, '
-                'far from those of model.data_preprocessor'
+                'far from the values in model.data_preprocessor'
             )
     return lines

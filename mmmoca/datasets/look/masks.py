@@ -49,8 +49,8 @@ class MaskFacts:
         foreign (dict[int, str]): Label ids that stand for no class, each with
             the first mask that contains it.
         wrong (list[str]): Masks that a run cannot use, and why: colours
-            instead of indices, another size than the image's, label ids of no
-            class, or only the values 0 and 255 in all masks.
+            instead of indices, a size other than the image's, label ids that
+            stand for no class, or only the values 0 and 255 in all masks.
     """
 
     classes: Sequence[str]
@@ -81,7 +81,8 @@ class MaskFacts:
         if len(self.palettes) > 1:
             lines.append(
                 f'the masks have {len(self.palettes)} different palettes, so '
-                'that one colour may be several classes: only indices matter'
+                'one colour may stand for several classes: only the indices '
+                'matter'
             )
         empty = [
             str(name)
@@ -96,7 +97,7 @@ class MaskFacts:
                 'learnt from them'
             )
         elif empty:
-            lines.append(f'no pixel belongs to: {listed(empty)}')
+            lines.append(f'no pixel belongs to the classes: {listed(empty)}')
         return lines
 
 
@@ -104,7 +105,7 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     """Look at the masks of a data set, and check that they fit its images.
 
     Args:
-        dataset (BaseDataset): A data set of mmsegmentation's kind, not a
+        dataset (BaseDataset): An mmsegmentation data set, not a
             wrapper. The first ``Load...`` of its pipeline loads the images.
         most (int): Largest number of masks to read, evenly spaced.
 
@@ -130,8 +131,8 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     if ids == {0, 255} and several and not dataset.reduce_zero_label:
         facts.wrong.append(
             f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
-            'the values 0 and 255, and 255 is left out of the training: write '
-            '1 instead of 255 where it means the second class'
+            'the values 0 and 255, but training leaves out 255: write 1 '
+            'instead of 255 if it stands for the second class'
         )
     return facts
 
@@ -148,9 +149,9 @@ def _look_at_mask(
     header = read_header(content)
     if image is not None and _is_unclear(info['img_path'], load):
         raise ValueError(
-            f'the EXIF orientation of {printable(info["img_path"])} turns it, '
-            'but not its mask: save the image as it is shown, or write '
-            "color_type='color_ignore_orientation' for its loader"
+            f'the EXIF orientation of {printable(info["img_path"])} turns the '
+            'image, but not its mask: save the image as it is shown, or set '
+            "color_type='color_ignore_orientation' in its loader"
         )
     facts.number += 1
     facts.kinds[f'{header.format} {header.mode} of {header.bits} bits'] += 1
@@ -187,7 +188,7 @@ def _foreign_labels(
     if foreign[0] == number and 0 not in ids and not start:
         advice = 'or, if ids begin with 1, set reduce_zero_label=True'
     if path.endswith('_labelIds.png'):  # of Cityscapes
-        advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
+        advice = 'as in the _labelTrainIds files of csCreateTrainIdLabelImgs'
     return (
         f'masks have the label ids {listed(foreign)} (see {path}), but '
         f'there are {number} classes: use {start} to {number - 1 + start}, '
@@ -205,8 +206,8 @@ def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
     """Count images of other extensions, and masks without an image.
 
     Args:
-        dataset (BaseDataset): A data set of mmsegmentation's kind. If it has a
-            list of names, nothing is counted: the list leaves out the other
+        dataset (BaseDataset): An mmsegmentation data set. If it has a list
+            of names, nothing is counted: the list leaves out the other
             files on purpose.
 
     Returns:

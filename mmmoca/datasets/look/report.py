@@ -34,10 +34,10 @@ class Section:
 class Look:
     """The report of :func:`mmmoca.look` about data sets.
 
-    It prints as tables and sentences, and a notebook displays these.
+    It prints as tables and sentences. A notebook also displays them.
 
     Args:
-        sections (list[Section]): Its tables.
+        sections (list[Section]): The tables of the report.
         named (frozenset[str]): Unreadable images that the report names.
             Defaults to none.
     """
@@ -80,7 +80,7 @@ class Look:
         return Group(*parts)
 
     def show(self) -> None:
-        """Print it; a file or pipe gets each sentence as one line."""
+        """Print the report; in a file or pipe, each sentence is one line."""
         from rich.console import Console
 
         Console().print(self, soft_wrap=True)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Agreement of neighbours: what an encoder has learned, without labels."""
+"""Agreement of neighbours: a measure of encoders that needs no labels."""
 
 import torch
 from torch import Tensor
@@ -21,8 +21,9 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     depend on the number of ranks.
 
     Args:
-        shard (FeatureShard): This rank's images. ``feats`` are those of both
-            views side by side, (n, 2 * D), each of unit length.
+        shard (FeatureShard): This rank's images. ``feats`` contains the
+            features of both views side by side, (n, 2 * D), each of unit
+            length.
         k (int): Number of neighbours. With fewer than 10 * k images, it is a
             tenth of their number instead, but at least 1. Defaults to 10.
 
@@ -36,8 +37,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     rows, number = owned_rows(shard.ids)
     if number < 3:
         raise ValueError(
-            f'{number} images have no neighbours to compare: take three or '
-            'more, or write val_cfg.agreement=None'
+            f'{number} images are too few to compare neighbours: use three or '
+            'more, or set val_cfg.agreement=None'
         )
     k = nearest_of(number, k)
     ids, views = shard.ids[rows], take_rows(shard.feats, rows)
@@ -51,12 +52,12 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
 
 
 def nearest_of(number: int, k: int) -> int:
-    """Return the number of neighbours: k, at most a tenth of the images."""
+    """Return k, or a tenth of the number of images if that is smaller."""
     return max(1, min(k, number // 10))
 
 
 def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
-    """Return the ids of the k nearest views of each, (n, D) -> (n, k)."""
+    """Return the ids of each view's k nearest other images, (n, k)."""
     bank = ShardedBank(FeatureShard(ids, views, torch.zeros_like(ids)))
     found = [ids.new_empty(0, k)]
     for own, part in zip(ids.split(256), views.split(256)):

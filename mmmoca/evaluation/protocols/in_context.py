@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """In-context segmentation: patches take the labels of similar patches.
 
-The protocol of Balazevic et al., "Towards In-context Scene Understanding"
-(NeurIPS 2023), known as Hummingbird. Nothing is trained.
+This is the protocol of Balazevic et al., "Towards In-context Scene
+Understanding" (NeurIPS 2023), known as Hummingbird. Nothing is trained.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ def label_shares(
         raise ValueError(
             f'masks of {height} x {width} pixels cannot be divided into '
             f'{grid[0]} x {grid[1]} patches: resize images and masks to a '
-            'multiple of the patch'
+            'multiple of the patch size'
         )
     pixels = masks.long().unflatten(2, (grid[1], -1))
     pixels = pixels.unflatten(1, (grid[0], -1))  # (B, h, p, w, q)
@@ -94,7 +94,7 @@ class PatchBank:
 
     Args:
         parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Batches of this
-            rank's images: the index of each image, which serves to recognise
+            rank's images: the index of each image, which is used to recognise
             images that a padded sampler repeats; patch features, (B, D, h, w);
             and labels, (B, H, W).
         num_classes (int): C, number of classes.
@@ -144,7 +144,7 @@ class PatchBank:
                 table.append(share[chosen].half().cpu())
         own, none = torch.cat(ids), torch.zeros(end, dtype=torch.int64)
         self._bank = ShardedBank(FeatureShard(own, bank[:end], none))
-        # A search returns ids: `_known` tells the row of an id in `_table`.
+        # A search returns ids. `_known` maps an id to its row in `_table`.
         self._known, self._table, _ = gather_samples(
             own, torch.cat(table), none
         )
@@ -217,8 +217,8 @@ def in_context_masks(
             size of the images.
         val (tuple[Tensor, list[np.ndarray]]): The same for the images to
             segment.
-        bank_size (int): Largest number of patches in the bank, which all
-            images share equally, with at least one patch each.
+        bank_size (int): Largest number of patches in the bank. All images
+            contribute equally, with at least one patch each.
         seed (int): Seed of the choice of patches.
 
     Returns:

@@ -23,8 +23,8 @@ def knn_settings(
     """Return each pair of k and temperature, with the name of its metrics.
 
     Args:
-        k (int or Sequence[int]): Number of neighbours, or several.
-        temperature (float or Sequence[float]): T, or several.
+        k (int or Sequence[int]): One or several numbers of neighbours.
+        temperature (float or Sequence[float]): One or several values of T.
 
     Returns:
         list[tuple[str, int, float]]: Name ('k20', or 'k20_t0.07' if several
@@ -51,7 +51,7 @@ def knn_settings(
 def small_bank(
     settings: Sequence[tuple[str, int, float]], size: int
 ) -> str | None:
-    """Say so if a bank has fewer images than the k of a setting.
+    """Return a sentence if a bank has fewer images than the k of a setting.
 
     Args:
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
@@ -120,8 +120,8 @@ def knn_predictions(
     length, other = bank.feats.shape[-1], queries.feats.shape[-1]
     if len(bank.feats) and len(queries.feats) and length != other:
         raise ValueError(
-            f'features of the bank have {length} numbers, and those of the '
-            f'images to classify {other}: resize and crop both alike'
+            f'features of the bank have {length} dimensions, and those of the '
+            f'images to classify {other}: resize and crop both sets alike'
         )
     shared = ShardedBank(bank)
     known = shared.class_labels

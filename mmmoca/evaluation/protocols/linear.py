@@ -41,10 +41,10 @@ def linear_predictions(
             Defaults to iBOT's 45 rates.
 
     Returns:
-        list[dict]: What :meth:`~mmmoca.models.LinearProbe.predict` gives for
-        each image of ``val``: ``label_places``, (H,), the rank of the true
-        class by each of H classifiers (0 is correct), ``base_lrs`` and
-        ``num_classes``.
+        list[dict]: For each image of ``val``, the same keys as from
+        :meth:`~mmmoca.models.LinearProbe.predict`: ``label_places``, (H,), the
+        rank that each of H classifiers gives the true class (0 is correct),
+        ``base_lrs`` and ``num_classes``.
     """
     device = get_device()
     feats, labels = train.feats.to(device), train.labels.to(device)

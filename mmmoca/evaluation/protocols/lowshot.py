@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def low_shot_features(feats: Tensor) -> Tensor:
-    """Subtract its mean from each row, then L2-normalise it.
+    """Subtract each row's mean from the row, then L2-normalise it.
 
     Args:
         feats (Tensor): (N, D).
@@ -58,20 +58,20 @@ def fit_low_shot(
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
         tol (float): L-BFGS stops when no entry of the gradient of that sum
-            is larger, whatever n. Defaults to 1e-4.
+            exceeds ``tol``, whatever n is. Defaults to 1e-4.
 
     Returns:
         tuple[LogisticRegression, bool]: The fitted classifier, and whether it
         converged.
     """
-    # Imported here, as pretraining and the import of the loops do not need it.
+    # Imported here because pretraining and the loops work without it.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     c = 1 / regularization
     if len(np.unique(labels)) == 2:
         # For two classes, scikit-learn fits one weight vector: the difference
-        # of the softmax's two. Its squared norm is twice that of both
+        # between the two of a softmax. Its squared norm is twice that of both
         # together.
         c *= 2
     # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
