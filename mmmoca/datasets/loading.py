@@ -363,9 +363,9 @@ def size_problem(path: str, size: tuple[int, int], info: dict) -> str | None:
     if stated == size:
         return None
     return (
-        f'{printable(path)} has the height and width {size}, turned as its '
-        f'EXIF orientation says, but its annotation entry has {stated}: '
-        'correct the entry and its objects'
+        f'{printable(path)} has the height and width {size} as this run '
+        f'loads it, but {stated} in its annotation entry: correct the entry '
+        'and its objects (perhaps EXIF turns the image)'
     )
 
 

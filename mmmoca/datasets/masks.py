@@ -42,9 +42,10 @@ def read_labels(
         ) from error
     if stored.ndim != 2 or shape not in (None, stored.shape):
         raise ValueError(
-            f'{printable(path)} has the shape {stored.shape}, and its image '
-            f'{shape}. A mask must have the size of its image and only one '
-            'channel, which contains the class index of each pixel'
+            f'{printable(path)} has the shape {stored.shape}'
+            f'{f", and its image {shape}" if shape else ""}. A mask must have '
+            'the size of its image and only one channel, which contains the '
+            'class index of each pixel'
         )
     labels = stored.astype(np.uint8)
     if (wrong := stored[labels != stored]).size:
