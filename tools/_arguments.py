@@ -16,18 +16,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# Environment variable with the path of the file that a program writes its
-# status and its last line to, see `_launch`.
+# Environment variable with the path of a file to which a program writes its
+# status and its last line (see `_launch`).
 LAST_LINE = 'MMMOCA_LAST_LINE'
-# Matches the traceback at the start of an error's text that PyTorch passes on
-# from a loader's worker, up to the worker's own message.
+# When PyTorch passes on an error from a loader's worker, its text begins with
+# a traceback. This matches all of it before the worker's own message.
 _WORKERS = re.compile(r'^Caught .*^[\w.]+(?:Error|Exception): ', re.M | re.S)
 _SHOW = warnings.showwarning
 _SHOWN: set[str] = set()
 
 
 def config_file(name: str) -> Path:
-    """Read an argument: a config file, or the name of a config of mmmoca.
+    """Parse an argument: a config file, or the name of a config of mmmoca.
 
     Raises:
         argparse.ArgumentTypeError: If there is no such config. The message
@@ -42,14 +42,14 @@ def config_file(name: str) -> Path:
 
 
 def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
-    """Return a function that reads an argument: a path that must exist."""
+    """Return a parser for an argument that must be an existing path."""
 
     def check(name: str) -> str:
         path = Path(name).expanduser()
         if not found(path):
             problem = f'there is no {what} {name}'
             if path.is_dir():
-                problem = f'{name} is a folder: name a {what} in it'
+                problem = f'{name} is a folder: give a {what} in it'
             raise argparse.ArgumentTypeError(problem)
         return str(path)
 
@@ -63,7 +63,7 @@ image_place = _existing('place', lambda p: p.exists() or '{' in p.name)
 
 
 def positive_integer(text: str) -> int:
-    """Read an argument: a whole number, 1 or more.
+    """Parse an argument: a whole number that is at least 1.
 
     Raises:
         argparse.ArgumentTypeError: If it is anything else.
@@ -77,7 +77,7 @@ def positive_integer(text: str) -> int:
 
 
 def whole_number(text: str) -> int:
-    """Read an argument: a whole number, 0 or more.
+    """Parse an argument: a whole number that is at least 0.
 
     Raises:
         argparse.ArgumentTypeError: If it is anything else.
@@ -90,7 +90,7 @@ def whole_number(text: str) -> int:
 
 
 def percentage(text: str) -> float:
-    """Read an argument: a number above 0, up to 100.
+    """Parse an argument: a number above 0 and at most 100.
 
     Raises:
         argparse.ArgumentTypeError: If it is outside this range.
@@ -104,7 +104,7 @@ def percentage(text: str) -> float:
 
 
 def _option(text: str) -> str:
-    """Read an argument: a key and its value.
+    """Parse an argument: a key and its value.
 
     Raises:
         argparse.ArgumentTypeError: If it is not ``KEY=VALUE``.
@@ -119,8 +119,9 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     add_debug(parser)
     options = (
         'settings that override those of the config, such as '
-        'optim_wrapper.optimizer.lr=1e-4 or key="[a,b]" for a list: quoted, '
-        'without blanks. If the config has a string there, VALUE is one, too'
+        'optim_wrapper.optimizer.lr=1e-4. Write a list as key="[a,b]", with '
+        'quotes and without blanks. Where the config has a string, VALUE is '
+        'also read as a string'
     )
     parser.add_argument(
         '--cfg-options',
@@ -138,16 +139,21 @@ def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
 
     ``size`` is the help text of --img-size.
     """
-    which = 'which encoder, where the file has both (by default the teacher)'
+    which = (
+        'which encoder to use if the file has both (by default the teacher)'
+    )
     encoders = ['teacher', 'student']
     parser.add_argument(
         '--which', choices=encoders, default='teacher', help=which
     )
-    weights = 'which weights, of a file that also has averaged ones (EMA)'
+    weights = 'which weights to use if the file also has averaged ones (EMA)'
     kinds = ['raw', 'averaged']
     parser.add_argument('--weights', choices=kinds, help=weights)
     pair = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
-    grid = 'patch rows and columns of the source (as recorded, else square)'
+    grid = (
+        'patch rows and columns of the source (by default as recorded, '
+        'otherwise a square)'
+    )
     parser.add_argument('--source-grid', **pair, help=grid)
     parser.add_argument('--img-size', **pair, help=size)
 
@@ -155,18 +161,21 @@ def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --debug and the arguments that choose and complete an encoder."""
     add_debug(parser)
-    size = 'height and width of the images in pixels (as in training)'
+    size = 'height and width of the images in pixels (default: as in training)'
     add_encoder_choice(parser, size)
     add = parser.add_argument
-    heads = 'attention heads, where the file does not say how many'
+    heads = 'number of attention heads, if the file does not record it'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
-    channels = 'a number for each channel (as recorded, else ImageNet)'
+    channels = (
+        'one number for each channel (by default as recorded, otherwise that '
+        'of ImageNet)'
+    )
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)
 
 
 def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
-    """Return the values of what :func:`add_encoder_arguments` adds."""
+    """Return the values of the arguments that choose an encoder."""
     names = 'which', 'weights', 'source_grid', 'img_size', 'num_heads'
     return {name: getattr(args, name) for name in (*names, 'mean', 'std')}
 
@@ -174,21 +183,22 @@ def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that training and testing share."""
     add = parser.add_argument
-    config = 'a config file, or the name of one of mmmoca'
+    config = "a config file, or the name of one of mmmoca's configs"
     add('config', type=config_file, help=config)
     work_dir = 'where logs and checkpoints go (by default work_dirs/CONFIG)'
     add('--work-dir', help=work_dir)
     add_cfg_options(parser)
     launchers = ['none', 'pytorch', 'slurm', 'mpi']
-    started = 'what started the processes'
+    started = 'the launcher that started the processes'
     add('--launcher', choices=launchers, default='none', help=started)
-    # torch.distributed.launch passes it. Not used: LOCAL_RANK is set as well.
+    # torch.distributed.launch passes this argument. It is not used, since
+    # LOCAL_RANK is set as well.
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 
 
 def add_debug(parser: argparse.ArgumentParser) -> None:
     """Add the argument --debug, which :func:`run_program` looks for."""
-    text = 'show where an error comes from'
+    text = 'show the traceback of an error'
     parser.add_argument('--debug', action='store_true', help=text)
 
 
@@ -224,8 +234,8 @@ def run_program(
     Args:
         parser (argparse.ArgumentParser): Parser of the command line.
         work (Callable[[argparse.Namespace], None]): Does the program's work
-            with the arguments. It should check them before it imports what
-            loads PyTorch.
+            with the arguments. It should check them before it imports modules
+            that load PyTorch.
         argv (Sequence[str], optional): The arguments. Defaults to those of
             the process.
     """
@@ -254,7 +264,7 @@ def run_program(
 def _show(
     message: Warning, category: type[Warning], *place, **options
 ) -> None:
-    """Print a warning; one about the user's data names no line of code."""
+    """Print a warning; omit the code line if it is about the user's data."""
     from mmmoca.messages import DataWarning
 
     if not issubclass(category, DataWarning):
@@ -266,7 +276,7 @@ def _show(
 
 
 def _where(error: BaseException) -> str:
-    """Describe an error without a message by the line that raised it."""
+    """Describe an error that has no message by the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f'{Path(frame.filename).name}:{frame.lineno}'
     return f'{type(error).__name__} in {place}: {frame.line}'

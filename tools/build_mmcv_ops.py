@@ -198,6 +198,6 @@ def install_ops(version: str | None = None) -> None:
 
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    own = "OpenMMLab's own mmcv of this version, instead of the installed one"
+    own = "build OpenMMLab's own mmcv of this version, not the installed one"
     parser.add_argument('--own', metavar='VERSION', help=own)
     install_ops(parser.parse_args().own)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""List the configs of mmmoca, or print one with what it inherits."""
+"""List mmmoca's configs, or print one with everything that it inherits."""
 
 import argparse
 import os
@@ -13,7 +13,10 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    config = 'a config file, or the name of one of mmmoca; none lists them'
+    config = (
+        "a config file, or the name of one of mmmoca's configs (by default "
+        'all are listed)'
+    )
     add('config', type=config_file, nargs='?', help=config)
     add_cfg_options(parser)
     return parser
@@ -39,7 +42,8 @@ def list_configs() -> None:
     """Print the name and the description of each config."""
     from mmmoca.shipped import first_comment, shipped, shipped_configs
 
-    # A config outside the folders only stands for the one of its name.
+    # A config outside the folders only refers to the one with the same name in
+    # a folder.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
     width = max(map(len, files))
     for name, file in files.items():

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretrain a small ViT within minutes on a CPU and draw what it learnt."""
+"""Pretrain a small ViT within minutes on a CPU and draw what it learned."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / 'configs' / 'demo'
 TEXTURES = CONFIGS / 'moca_vit-tiny_textures.py'
 OWN_IMAGES = CONFIGS / 'moca_vit-tiny_own-images.py'
-# Images of a step on the textures, and largest number of images of --data.
+# Images per step on the textures, and maximum number of images from --data.
 BATCH_SIZE, MAX_IMAGES = 32, 5000
 # Name in the report -> name of the scalar in the log.
 KNN_NAMES = {
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
         '--out',
         type=Path,
         metavar='DIR',
-        help='where results go, and what a stopped demo goes on from (by '
+        help='where results go; a stopped demo continues from there (by '
         'default work_dirs/demo, followed by the name of the --data folder)',
     )
     parser.add_argument('--seed', type=int, default=0)

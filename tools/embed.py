@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write features of any number of images; run it again after a stop.
+"""Write features of any number of images; run it again if it was stopped.
 
 OUT is a ``.npy`` file, with the names of the images in ``OUT.names.txt``, or a
 ``.parquet`` file.
@@ -26,25 +26,26 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    layouts = 'a file of any layout known (docs/guides/checkpoints.md)'
+    layouts = 'a file of any known layout (docs/guides/checkpoints.md)'
     add('checkpoint', type=local_file, metavar='CHECKPOINT', help=layouts)
     images = 'a folder of images or tar files, or a Hugging Face data set'
     add('images', metavar='IMAGES', help=images)
-    out = '.npy, with names in OUT.names.txt, or .parquet'
+    out = 'the file to write: .npy, with names in OUT.names.txt, or .parquet'
     add('out', type=Path, metavar='OUT', help=out)
-    feature = 'mean patch token, [CLS] or both (by default what k-NN takes)'
+    feature = 'mean patch token, [CLS] or both (by default what k-NN uses)'
     add('--feature', choices=['avg', 'cls', 'cls-avg'], help=feature)
     add_encoder_arguments(parser)
-    number = 'images at a time (64)'
+    number = 'number of images at a time (64)'
     add('--batch-size', type=positive_integer, default=64, help=number)
-    workers = 'workers that read images, in each process (one a core, up to 8)'
+    workers = 'workers per process that read images (one per core, up to 8)'
     add('--workers', type=int, help=workers)
-    add('--device', help="such as cpu or cuda:1 (a GPU, where there's one)")
+    device = 'such as cpu or cuda:1 (by default a GPU if there is one)'
+    add('--device', help=device)
     half = 'compute in half precision (bf16 on a CPU)'
     add('--amp', action='store_true', help=half)
-    skip = 'write NaN for an image that cannot be read, and go on'
+    skip = 'write NaN for an image that cannot be read, and continue'
     add('--skip-unreadable', action='store_true', help=skip)
-    launcher = 'pytorch: processes of torchrun share the images'
+    launcher = 'pytorch: the processes of torchrun share the images'
     choices = ['none', 'pytorch']
     add('--launcher', choices=choices, default='none', help=launcher)
     return parser
@@ -98,7 +99,7 @@ def embed(args: argparse.Namespace) -> None:
             f'{record["feature"]} of {record["checkpoint"]}'
         )
         if args.out.stat().st_mtime_ns == earlier:
-            print('It was there already: nothing was computed')
+            print('It already exists: nothing was computed')
         if record['unreadable']:
             print(f'Unreadable, written as NaN: {len(record["unreadable"])}')
 

@@ -27,12 +27,15 @@ def make_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    layouts = 'a file of any layout known'
+    layouts = 'a file of any known layout'
     add('checkpoint', type=local_file, help=layouts)
     add('out', help='the folder to make')
     add('--to', choices=FORMATS, required=True)
     add_encoder_arguments(parser)
-    card = 'of the weights, for the card: an SPDX identifier, as cc-by-4.0'
+    card = (
+        'license of the weights, for the model card: an SPDX identifier such '
+        'as cc-by-4.0'
+    )
     add('--license', metavar='ID', help=card)
     return parser
 
@@ -48,7 +51,8 @@ def export(args: argparse.Namespace) -> None:
     """
     if not re.fullmatch(r'[\w.+-]+', args.license or 'none'):
         raise ValueError(
-            f'--license {args.license!r} is no identifier, such as cc-by-4.0'
+            f'--license {args.license!r} is not an identifier such as '
+            'cc-by-4.0'
         )
     import_stack()
     import mmmoca

@@ -16,7 +16,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     data = (
         'folders of images or of tar files, or Hugging Face data sets; or a '
-        'config, whose masks and boxes are looked at, too'
+        'config, whose masks and boxes are also examined'
     )
     parser.add_argument('data', nargs='+', metavar='DATA', help=data)
     pixels = 'number of images to decode in each data set (200)'
@@ -26,7 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def look(args: argparse.Namespace) -> None:
-    """Print what the data are.
+    """Print what the data contain.
 
     Args:
         args (argparse.Namespace): The command line.

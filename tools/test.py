@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mmengine.runner import Runner
 
 # Scope of a config -> hook that draws predictions. mmpretrain's hook is left
-# out: it names a picture after the file alone, so images of the same name in
-# different class folders would overwrite each other.
+# out: it names a picture only after the image file, so images with the same
+# name in different class folders would overwrite each other.
 DRAWING = dict(mmseg='SegVisualizationHook', mmdet='DetVisualizationHook')
 
 
@@ -25,11 +25,14 @@ def build_parser() -> argparse.ArgumentParser:
     add('checkpoint', help='the checkpoint file')
     out = 'where to write predictions (.pkl) or metrics (.json, .yml, .pkl)'
     add('--out', metavar='FILE', help=out)
-    item = 'what to write there (by default pred)'
+    item = 'what to write to --out (by default pred)'
     add('--out-item', choices=['metrics', 'pred'], help=item)
-    tta = "average over the config's tta_pipeline (else an image and its flip)"
+    tta = (
+        "average over the config's tta_pipeline, or over an image and its "
+        'flip if there is none'
+    )
     add('--tta', action='store_true', help=tta)
-    show = 'where to draw the masks or boxes that it predicts'
+    show = 'folder for pictures of the predicted masks or boxes'
     add('--show-dir', metavar='FOLDER', help=show)
     return parser
 

@@ -22,23 +22,25 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description='Train a model')
     add_common_arguments(parser)
     add = parser.add_argument
-    resume = 'resume from it, or from the latest in the work dir'
+    resume = (
+        'resume from CHECKPOINT (by default from the latest in the work dir)'
+    )
     file = 'CHECKPOINT'
     add('--resume', nargs='?', const='auto', metavar=file, help=resume)
     init = (
-        'start pretraining from these weights, of any layout known; with '
-        '--resume only where the work dir has no checkpoint'
+        'start pretraining from these weights, of any known layout; with '
+        '--resume, only if the work dir has no checkpoint'
     )
     add('--init', type=local_file, metavar='FILE', help=init)
     amp = 'train in mixed precision (on a CPU if it supports bfloat16)'
     add('--amp', action='store_true', help=amp)
-    validate = 'leave out the validation during training'
+    validate = 'skip the validation during training'
     add('--no-validate', action='store_true', help=validate)
-    scale = 'scale the learning rate by the images of a step'
+    scale = 'scale the learning rate with the number of images per step'
     add('--auto-scale-lr', action='store_true', help=scale)
-    dry = 'describe the run after four real steps, and write nothing'
+    dry = 'take four steps, describe the run, and write nothing'
     add('--check', action='store_true', help=dry)
-    number = 'with --check: describe the run on N processes, such as GPUs'
+    number = 'with --check: describe the run as if on N processes (GPUs)'
     add('--processes', type=positive_integer, metavar='N', help=number)
     return parser
 
@@ -54,8 +56,8 @@ def train(args: argparse.Namespace) -> None:
     """
     if args.processes and not args.check:
         raise ValueError(
-            '--processes belongs to --check: tools/dist_train.sh CONFIG N '
-            'starts N processes'
+            '--processes needs --check; to train with N processes, use '
+            'tools/dist_train.sh CONFIG N'
         )
     from mmmoca.engine.config import read_run
 

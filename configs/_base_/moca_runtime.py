@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The runtime of pretraining, with the hooks that update codebook and teacher.
+# The runtime of pretraining, with the hooks that update the codebook and the
+# teacher.
 _base_ = './runtime.py'
 
 # Useful here, since all steps have images of one size.

@@ -1,4 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# For runs on your own images, data_root, knn_root, epochs, batch_size,
-# img_size, jitter, grey, blur, flip and solarize are settings.
+# The settings of runs on your own images are data_root, knn_root, epochs,
+# batch_size, img_size, jitter, grey, blur, flip and solarize.
 settings = 'own_images'

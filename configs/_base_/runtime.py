@@ -30,5 +30,5 @@ load_from = None
 resume = False
 
 # All processes have this seed, but each draws its own masks and crops: the
-# ReproducibilityHook sees to it.
+# ReproducibilityHook ensures this.
 randomness = dict(seed=0)

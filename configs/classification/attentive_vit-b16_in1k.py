@@ -2,8 +2,8 @@
 # Attentive probing of a frozen ViT-B/16, as CAPI does it: 30 classifiers, one
 # for each pair of learning rate and weight decay, on the patches after the
 # final norm; 12 500 steps of 8 GPUs x 128 images. A tenth of the training
-# images is held out to choose the classifier whose accuracy on the validation
-# images is the result.
+# images is held out to choose one classifier; the result is its accuracy on
+# the validation images.
 #   tools/dist_train.sh configs/classification/attentive_vit-b16_in1k.py 8 \
 #       --cfg-options load_from=CHECKPOINT
 _base_ = [

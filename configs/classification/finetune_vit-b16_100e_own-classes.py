@@ -2,11 +2,11 @@
 # Fine-tuning on your own classes, one folder each, on one GPU:
 #   python tools/train.py configs/classification/THIS.py --auto-scale-lr \
 #       --cfg-options load_from=CHECKPOINT data_root=/path/to/classes
-# or these settings in a config that inherits this one.
+# or write these settings in a config that inherits this one.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
-# train/<class>/*.jpg, val/<class>/*.jpg. The folders tell the number of
-# classes. For shards, or data on a server, give their names: classes=...
+# train/<class>/*.jpg, val/<class>/*.jpg. The folders determine the number of
+# classes. For shards, or data on a server, name the classes: classes=...
 settings = 'own_classes'
 
 own = dict(dataset=dict(data_root='data/own-classes/'))

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Fine-tuning of a whole ViT-L/16 (the paper's Table 10). The paper does not
-# give its settings. For ViT-B/16 it follows iBOT, so the three settings in
-# which iBOT's ViT-L differs are iBOT's.
+# give its settings. For ViT-B/16 it follows iBOT. In three settings iBOT's
+# ViT-L differs from its ViT-B; this config uses iBOT's values for them.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
 model = dict(

@@ -130,7 +130,8 @@ test_cfg = dict(
 
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
-    # bfloat16 if the processor supports it, else float32, then faster.
+    # bfloat16 if the processor supports it, else float32, which is then
+    # faster.
     dtype='auto',
     constructor='mmmoca.MOCAOptimWrapperConstructor',
     optimizer=dict(

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The recipe of release v1.0 of the authors' code, slightly better than that of
-# the paper: the weight decay rises along a cosine and the teacher starts
-# slower.
+# The recipe of release v1.0 of the authors' code, which is slightly better
+# than the paper's: the weight decay rises along a cosine and the teacher
+# starts slower.
 _base_ = './moca_vit-b16_200e.py'
 
 param_scheduler = [

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # A linear probe with your own masks: batch norm and one linear layer on frozen
-# patch features. Layout and settings are those of the config below.
+# patch features. The layout and the settings are those of the base config
+# below.
 _base_ = ['./segmenter_moca-vit-b16_mask_own-masks-512x512.py']
 
 model = dict(

@@ -3,8 +3,8 @@
 #   data_root/images/{train,val}/NAME.jpg
 #   data_root/masks/{train,val}/NAME.png   one channel: the index of the class
 #                                          of each pixel, 255 to leave it out
-# Subfolders are fine if both trees have them. Write in a config that inherits
-# this one:
+# Subfolders are fine if both trees have them. In a config that inherits this
+# one, write:
 #   data_root = '/path/to/masks'
 #   classes = ('background', 'object')
 #   crop_size, epochs, batch_size = 256, 50, 4

@@ -73,9 +73,7 @@ class AssignmentHead(BaseModule):
     ) -> None:
         super().__init__()
         if not 0 <= lambda_img <= 1:
-            raise ValueError(
-                f'lambda_img must lie in [0, 1], got {lambda_img}'
-            )
+            raise ValueError(f'lambda_img must be in [0, 1], got {lambda_img}')
         if not kappa > 0:
             raise ValueError(f'kappa must be above 0, got {kappa}')
         if (lambda_img == 1) != (decoder_dims is None):
@@ -124,8 +122,8 @@ class AssignmentHead(BaseModule):
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,
                 view 1 then view 2, (2B, D).
-            bags (Tensor): Bags of codes of both views, each that of its own
-                view, (2B, K).
+            bags (Tensor): The bag of codes of each view, (2B, K). This method
+                swaps the views.
             targets (Targets): The teacher's assignments of both views.
 
         Returns:
@@ -154,8 +152,8 @@ class AssignmentHead(BaseModule):
             targets (Targets): The teacher's assignments of both views.
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: The loss (a scalar), which is a
-            mean over tokens and rounds, then the two results of
+            tuple[Tensor, Tensor, Tensor]: The loss, a scalar averaged over
+            tokens and rounds, followed by the two results of
             :func:`bags_of_codes`.
         """
         return token_assignment_loss(
@@ -174,7 +172,7 @@ class AssignmentHead(BaseModule):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> AssignmentLosses:
-        """Compute both losses: means over rounds, sums over the two views.
+        """Compute both losses, averaged over rounds and summed over the views.
 
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,
@@ -188,8 +186,9 @@ class AssignmentHead(BaseModule):
             AssignmentLosses: The weighted losses, the bags and the MSD.
 
         Raises:
-            TypeError: If :meth:`loss_img` of a subclass does not return a
-                tensor, or :meth:`loss_loc` a tuple of three.
+            TypeError: If a subclass's :meth:`loss_img` does not return a
+                tensor, or its :meth:`loss_loc` does not return a tuple of
+                three.
         """
         if self.lambda_img == 1:
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)

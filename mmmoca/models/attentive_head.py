@@ -107,7 +107,7 @@ class AttentiveHead(ParallelHead):
         Returns:
             Tensor: Logits of H classifiers, (B, H, C), float32.
         """
-        # All classifiers at once. One by one, each would read all patches
+        # All classifiers run at once. One by one, each would read all patches
         # twice.
         patches = patches.flatten(2).mT.contiguous()  # -> (B, L, D)
         parts = cast(list[AttentiveClassifier], self.classifiers)

@@ -48,10 +48,10 @@ class OnlineCodebook(BaseModule):
     where mu is the running mean similarity difference. (The paper prints the
     inverse, 1 / (10 mu).)
 
-    ``centre`` is not in the paper. It subtracts a running mean of the
-    teacher's tokens at each position from the tokens, before they are
-    assigned and before words are drawn. Features that all images share at a
-    position then have no influence on its word.
+    ``centre`` is not in the paper. It keeps a running mean of the teacher's
+    tokens at each position. This mean is subtracted before tokens are assigned
+    and before words are drawn. Features that all images share at a position
+    then have no influence on its word.
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
@@ -108,7 +108,8 @@ class OnlineCodebook(BaseModule):
         if num_words < 2 or num_new_words < 1 or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be 2 or more, and a multiple of '
-                f'num_new_words={num_new_words}: the queue wraps around evenly'
+                f'num_new_words={num_new_words}, so that the queue wraps '
+                'around evenly'
             )
         height, width = patch_resolution
         if border < 0 or 2 * border >= min(height, width):
@@ -183,8 +184,8 @@ class OnlineCodebook(BaseModule):
                 heads that predict pixels.
 
         Returns:
-            Targets: What the assignments to the current words are computed
-            from.
+            Targets: The tensors from which the assignments to the current
+            words are computed.
         """
         return Targets(
             self.centred(tokens),
@@ -206,7 +207,7 @@ class OnlineCodebook(BaseModule):
             :meth:`RandomTokenSampler.draw`.
 
         Raises:
-            ValueError: If the sampler returns another shape.
+            ValueError: If the sampler returns a wrong shape.
         """
         candidates = self.word_sampler.draw(
             self.centred(tokens).unflatten(0, (2, -1)),
@@ -220,8 +221,8 @@ class OnlineCodebook(BaseModule):
         shape = *rows, self.words.shape[1]
         if words.shape != shape:
             raise ValueError(
-                f'{type(self.word_sampler).__name__}.{source} must give '
-                f'vectors of the shape {shape}, got {tuple(words.shape)}'
+                f'{type(self.word_sampler).__name__}.{source} must return '
+                f'vectors of shape {shape}, got {tuple(words.shape)}'
             )
 
     @torch.no_grad()
@@ -257,12 +258,12 @@ class OnlineCodebook(BaseModule):
                 True.
 
         Raises:
-            ValueError: If ``words`` has another shape.
+            ValueError: If ``words`` has a wrong shape.
         """
         self._check_words(words, 'pick', (len(words),))
         accepted = torch.as_tensor(accepted, device=self.words.device)
-        # The pointer is not always a multiple of K_new: the checkpoint may be
-        # of a run with another K_new.
+        # The pointer is not always a multiple of K_new: the checkpoint may
+        # come from a run with another K_new.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
         words = normalize_fp32(words).to(self.words)

@@ -20,8 +20,8 @@ class CondenserNeck(BaseModule):
     """Decoder that predicts patches through a bottleneck.
 
     Paper, section 3.3 and appendix B. The decoder gets the patch tokens of
-    layer l and one image embedding. What later layers know of the image can
-    reach the decoder through that embedding only.
+    layer l and one image embedding. Information from later layers can reach
+    the decoder only through that embedding.
 
     Args:
         in_channels (int): D, width of the encoder.

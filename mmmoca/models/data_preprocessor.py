@@ -31,10 +31,10 @@ def register_numbers(
 class ViewsDataPreprocessor(BaseDataPreprocessor):
     """Moves views to the device and normalises each channel.
 
-    It differs from mmpretrain's ``SelfSupDataPreprocessor`` in three points.
-    The host never waits for the device (copies do not block if the loader
-    pins its memory). Data samples stay on the host. Images with another
-    number of channels raise an error; no channel is dropped silently.
+    It differs from mmpretrain's ``SelfSupDataPreprocessor`` in three ways. The
+    host never waits for the device (copies do not block if the loader pins its
+    memory). Data samples stay on the host. Images with a wrong number of
+    channels raise an error; no channel is dropped silently.
 
     Args:
         mean (Sequence[float], optional): One number for each channel, in the
@@ -47,7 +47,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
     Raises:
         ValueError: If ``mean`` and ``std`` differ in length or do not fit
             ``to_rgb``, or a ``std`` is not above 0. In the forward pass, if
-            images have another number of channels.
+            images have a wrong number of channels.
     """
 
     def __init__(

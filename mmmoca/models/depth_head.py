@@ -16,8 +16,8 @@ from .precision import no_autocast
 class LinearDepthHead(BaseModule):
     """Batch norm and one linear layer that predict the depth of each patch.
 
-    The linear probe of DINOv3 on NYUv2 (its ``config-nyu.yaml``). There are N
-    depths, evenly spaced from ``min_depth`` to ``max_depth``. For every
+    This is DINOv3's linear probe on NYUv2 (see its ``config-nyu.yaml``). There
+    are N depths, evenly spaced from ``min_depth`` to ``max_depth``. For every
     patch, the head predicts a weight for each depth; the patch's depth is the
     weighted mean (AdaBins' linear normalisation). The head is for
     mmsegmentation's ``DepthEstimator``.
@@ -37,8 +37,8 @@ class LinearDepthHead(BaseModule):
         init_cfg (dict, optional): See :class:`BaseModule`.
 
     Raises:
-        ValueError: If the depths are not above 0 and increasing, or there are
-            fewer than two bins.
+        ValueError: If ``min_depth`` is not above 0 and below ``max_depth``, or
+            there are fewer than two bins.
     """
 
     num_classes = out_channels = 1  # mmseg's EncoderDecoder reads both
@@ -57,8 +57,8 @@ class LinearDepthHead(BaseModule):
         super().__init__(init_cfg)
         if not 0 < min_depth < max_depth or num_bins < 2:
             raise ValueError(
-                f'min_depth={min_depth} and max_depth={max_depth} must be '
-                f'above 0 and increasing, and num_bins={num_bins} at least 2'
+                f'min_depth={min_depth} must be above 0 and below max_depth='
+                f'{max_depth}, and num_bins={num_bins} must be at least 2'
             )
         self.min_depth, self.max_depth = min_depth, max_depth
         self.in_index = in_index

@@ -11,11 +11,11 @@ from .feature_pyramid import ViTFeaturePyramid
 HEADS = ('bbox_head', 'mask_head')
 
 
-# A function: a class would inherit from mmdet's class, and pretraining must
-# run without mmdet.
+# This is a function because a class would inherit from mmdet's class, and
+# pretraining must run without mmdet.
 @MODELS.register_module(name='CheckedDetector')
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
-    """Build a detector of mmdet; its number of classes is given only once.
+    """Build an mmdet detector whose config states the number of classes once.
 
     Registered as ``mmmoca.CheckedDetector``, and as ``mmmoca.detector`` for
     older configs. In mmdet's configs each head repeats the number of classes,

@@ -13,8 +13,8 @@ from mmmoca.registry import MODELS
 class ViTFeaturePyramid(BaseModule):
     """Makes maps of several strides from a plain ViT, which has one stride.
 
-    The pyramid of iBOT's COCO recipe, which the paper follows (Table 7). It
-    scales a map by patch size / stride:
+    This is the pyramid of iBOT's COCO recipe, which the paper follows (Table
+    7). It scales a map by patch size / stride:
 
     - 4: two transposed convolutions with a norm and a GELU between them;
     - 2: one transposed convolution;
@@ -69,8 +69,8 @@ class ViTFeaturePyramid(BaseModule):
             possible = [patch_size / scale for scale in known]
             raise ValueError(
                 f'ViTFeaturePyramid makes maps of strides {possible} from '
-                f'patches of {patch_size} pixels, not {list(strides)}: write '
-                'strides that are among them, in heads too'
+                f'patches of {patch_size} pixels, not {list(strides)}: choose '
+                'strides from the first list, in the heads too'
             )
         self.scales = nn.ModuleList(known[scale]() for scale in scales)
 
@@ -78,27 +78,28 @@ class ViTFeaturePyramid(BaseModule):
         """Scale the maps.
 
         Args:
-            inputs (Sequence[Tensor]): A map for each stride, or one for all,
-                (B, C, H, W) each, from the shallowest layer to the deepest.
+            inputs (Sequence[Tensor]): One map for each stride, or a single map
+                for all, (B, C, H, W) each, from the shallowest layer to the
+                deepest.
 
         Returns:
             tuple[Tensor, ...]: A map for each stride, (B, C, s H, s W) rounded
             down, with s the patch size / stride.
 
         Raises:
-            ValueError: If there are neither as many maps as strides nor only
-                one, or the inputs are not maps.
+            ValueError: If the inputs are not maps, or there is neither a
+                single map nor one for each stride.
         """
         if inputs[0].dim() != 4:
             raise ValueError(
-                'ViTFeaturePyramid takes maps of the backbone: write '
+                'ViTFeaturePyramid needs maps from the backbone: write '
                 "model.backbone.out_type='featmap'"
             )
         if len(inputs) == 1:
             inputs = list(inputs) * len(self.scales)
         if len(inputs) != len(self.scales):
             raise ValueError(
-                f'ViTFeaturePyramid takes {len(self.scales)} maps of the '
+                f'ViTFeaturePyramid needs {len(self.scales)} maps from the '
                 f'backbone, or only its last one, but got {len(inputs)}: '
                 f'write {len(self.scales)} numbers, or -1, in '
                 'model.backbone.out_indices'

@@ -15,11 +15,11 @@ class LinearProbe(ImageClassifier):
 
     iBOT's protocol, which the paper follows (appendix, "Linear ImageNet
     classification"): one classifier for each learning rate, all trained on
-    the same augmented images. The result is that of the classifier that is
-    best on the validation images.
+    the same augmented images. The result is the accuracy of the classifier
+    that is best on the validation images.
     :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds this classifier, and
-    :class:`~mmmoca.engine.WinningHeadHook` writes it as an ordinary
-    classifier of mmpretrain.
+    :class:`~mmmoca.engine.WinningHeadHook` saves it as an ordinary mmpretrain
+    classifier.
 
     Backbone and neck are frozen: they get no gradient and stay in evaluation
     mode.
@@ -39,7 +39,7 @@ class LinearProbe(ImageClassifier):
 
     Raises:
         ValueError: If :class:`TokenFeatures` reads earlier blocks, which need
-            the final norm, and the backbone has no final norm.
+            the final norm, but the backbone has none.
     """
 
     def __init__(
@@ -62,10 +62,11 @@ class LinearProbe(ImageClassifier):
             if self.neck.norm is not None:
                 if not getattr(self.backbone, 'final_norm', False):
                     raise ValueError(
-                        'TokenFeatures of several blocks takes the final '
+                        'TokenFeatures of several blocks applies the final '
                         'norm of the backbone: set final_norm=True there'
                     )
-                # Shared, so that the backbone's checkpoint loads it, too.
+                # Shared, so that the backbone's checkpoint also loads this
+                # norm.
                 self.neck.norm = self.backbone.ln1
         width = tokens * self.backbone.embed_dims
         self.head = MODELS.build(dict(in_channels=width) | head)
@@ -83,7 +84,7 @@ class LinearProbe(ImageClassifier):
         """Log the best classifier's loss, not the sum over all of them.
 
         Args:
-            losses (dict[str, Tensor]): What :meth:`loss` returned.
+            losses (dict[str, Tensor]): The result of :meth:`loss`.
 
         Returns:
             tuple[Tensor, dict[str, Tensor]]: The sum of the losses, (), and
@@ -156,12 +157,12 @@ def _labels(data_samples: list[DataSample]) -> Tensor:
     """Collect the class indices of the samples, int64, (B, ).
 
     Raises:
-        ValueError: Unless each sample has one label.
+        ValueError: If a sample does not have exactly one label.
     """
     labels = [sample.gt_label for sample in data_samples]
     if any(label.numel() != 1 for label in labels):
         raise ValueError(
-            'a linear probe needs exactly one label for each image, and some '
+            'a linear probe needs exactly one label for each image, but some '
             'images have several or none'
         )
     return torch.cat(labels)

@@ -5,8 +5,8 @@ from torch import nn
 from mmmoca.registry import MODELS
 
 
-# A function: a class would inherit from mmseg's class, and pretraining must
-# run without mmseg.
+# This is a function because a class would inherit from mmseg's class, and
+# pretraining must run without mmseg.
 @MODELS.register_module(name='LinearSegmentationHead')
 def linear_segmentation_head(
     in_channels: int | list[int],

@@ -43,8 +43,8 @@ def check_masks(
 
     Raises:
         ValueError: If they are not masks of N samples. The range of the
-            indices is checked on a CPU only: the host would have to wait for
-            a GPU.
+            indices is checked only on a CPU, since the host would have to wait
+            for a GPU.
     """
     kinds = isinstance(masks, (list, tuple)) and len(masks) > 0
     kinds = kinds and all(isinstance(mask, Mask) for mask in masks)
@@ -58,7 +58,7 @@ def check_masks(
         ]
         got = ', '.join(shown) or type(masks).__name__
         raise ValueError(
-            f'{name}.draw must return a list of Mask, one a round, whose '
+            f'{name}.draw must return a list of Mask, one per round, whose '
             'visible and predicted are int64 indices from 0 to '
             f'{num_patches - 1} of the shape ({num_samples}, n), with at '
             f'least one visible patch, but got {got}'

@@ -29,10 +29,10 @@ class MOCA(BaseSelfSupervisor):
 
     :meth:`loss` changes no state. :class:`~mmmoca.engine.CodebookHook` and
     :class:`~mmmoca.engine.TeacherEMAHook` must be among the hooks: they update
-    codebook and teacher after each optimiser step.
+    the codebook and the teacher after each optimiser step.
 
     ``codebook``, ``neck`` and ``head`` take widths and the patch grid from the
-    backbone unless they state them.
+    backbone unless their configs state them.
 
     Args:
         backbone (dict): The student, a :class:`MOCAViT`.
@@ -52,7 +52,7 @@ class MOCA(BaseSelfSupervisor):
             :class:`MOCAViT`) even if the student does not. Defaults to False.
 
     Raises:
-        ValueError: If the parts of the model do not fit each other.
+        ValueError: If the parts of the model do not fit together.
     """
 
     # A config's `compile` compiles each of these methods as a graph.
@@ -103,7 +103,7 @@ class MOCA(BaseSelfSupervisor):
             if self.neck.condenser and self.backbone.tap_layer is None:
                 raise ValueError(
                     'the condenser reads an intermediate layer: '
-                    'set tap_layer in the backbone (8 of 12)'
+                    'set tap_layer in the backbone (8 for 12 layers)'
                 )
         self.head = MODELS.build(dict(embed_dims=dims) | head)
         self.head.check_decoder(self.neck if self.with_neck else None)
@@ -126,7 +126,8 @@ class MOCA(BaseSelfSupervisor):
     def init_weights(self) -> None:
         """Initialise the student, then copy it to the teacher.
 
-        If the file of ``init_cfg`` contains a teacher, that one is kept.
+        If ``init_cfg`` loads a file that contains a teacher, that teacher is
+        kept.
         """
         given = []
 

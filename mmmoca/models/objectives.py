@@ -6,7 +6,8 @@ largest tensor of a MOCA step. These functions compute it in chunks of tokens,
 and the token loss computes its gradients in the forward pass.
 
 Losses are KL divergences. They differ from the paper's cross-entropies by the
-entropy of the target: the gradients are the same, and a perfect student has 0.
+entropy of the target: the gradients are the same, and a perfect student has a
+loss of 0.
 """
 
 from collections.abc import Sequence
@@ -75,8 +76,8 @@ def token_assignment_loss(
             :func:`~mmmoca.models.precision.product`. Defaults to True.
 
     Returns:
-        tuple[Tensor, Tensor, Tensor]: The KL divergence (a scalar), which is
-        a mean over the tokens of a round and over rounds, then the two
+        tuple[Tensor, Tensor, Tensor]: The KL divergence, a scalar averaged
+        over the tokens of each round and over the rounds, followed by the two
         results of :func:`bags_of_codes`.
     """
     if chunk_size is None:
@@ -108,11 +109,10 @@ def bags_of_codes(
         allow_tf32 (bool): See :func:`token_assignment_loss`.
 
     Returns:
-        tuple[Tensor, Tensor]: The bag of codes y_T of each image, which is
-        the mean assignment of its inner patches, (N, K), and its mean
-        similarity difference (MSD), which is the mean over its L tokens of
-        the largest minus the mean similarity, (N, ). Both are float32 and
-        have no gradient.
+        tuple[Tensor, Tensor]: Two float32 tensors without gradient. The bag of
+        codes y_T, (N, K), is the mean assignment of an image's inner patches.
+        The mean similarity difference (MSD), (N, ), averages the largest
+        similarity minus the mean similarity over an image's L tokens.
     """
     return token_assignment_loss(
         (), (), None, 1.0, targets, chunk_size, allow_tf32
@@ -250,8 +250,8 @@ def _compare(
         codes (Tensor): Assignments of a chunk's tokens, (M, K). They are
             overwritten if ``first`` is their memory.
         negentropy (Tensor): Negative entropy of the assignments, (M, ).
-        index (Tensor): Row in ``codes`` of the target of each prediction,
-            (m, ).
+        index (Tensor): For each prediction, the row of its target in
+            ``codes``, (m, ).
         first (Tensor, optional): Memory for the gradient, (m, K).
         second (Tensor, optional): Temporary memory, (m, K).
 

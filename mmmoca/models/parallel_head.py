@@ -81,8 +81,8 @@ class ParallelHead(BaseModule):
 
         Returns:
             Tensor: Rank of the true class, int64, (B, H): 0 if the prediction
-            is right, below 5 if the true class is among the best five. Of
-            equal scores the lowest index comes first. A true class does not
+            is right, below 5 if the true class is among the best five. Among
+            equal scores, the lowest index comes first. A true class does not
             outrank a class if either score is NaN.
         """
         logits = self(features)

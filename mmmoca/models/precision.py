@@ -1,13 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Full precision inside autocast regions.
 
-The softmax of assignments multiplies cosines by about 20, so that the rounding
-of bf16 becomes a logit error of 0.08. Autocast on a CPU returns softmax and
+The softmax of assignments multiplies cosines by about 20, so that rounding to
+bf16 causes a logit error of 0.08. Autocast on a CPU returns softmax and
 normalize in bf16 even for float32 arguments. Similarities, softmaxes and
 losses are therefore computed outside autocast.
 
 On a GPU the objective's large products may use TF32, as in the authors' code.
-It has float32's range and float16's mantissa. The logit error is 0.0014, and
+TF32 has float32's range and float16's mantissa. The logit error is 0.0014, and
 the products take about a seventh of float32's time.
 """
 
@@ -48,8 +48,8 @@ def normalize_fp32(tensor: Tensor, eps: float = 1e-12) -> Tensor:
 def tf32_allowed() -> Iterator[None]:
     """Let GPUs use TF32 for float32 products, within the context."""
     settings = torch.backends.cuda.matmul
-    # PyTorch 2.9 has a new setting. It refuses to read the old one after the
-    # new one was written.
+    # PyTorch 2.9 has a new setting. Once it has been written, the old one can
+    # no longer be read.
     name = 'fp32_precision'
     name = name if hasattr(settings, name) else 'allow_tf32'
     before = getattr(settings, name)

@@ -8,16 +8,16 @@ from mmmoca.registry import MODELS
 from .data_preprocessor import register_numbers
 
 
-# A function: a class would inherit from mmseg's class, and pretraining must
-# run without mmseg.
+# This is a function because a class would inherit from mmseg's class, and
+# pretraining must run without mmseg.
 @MODELS.register_module(name='SegBandsPreprocessor')
 def seg_bands_preprocessor(
     mean: Sequence[float], std: Sequence[float], **options
 ) -> BaseDataPreprocessor:
     """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
 
-    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's class accepts one
-    or three numbers only.
+    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's class accepts only
+    one or three numbers.
 
     Args:
         mean (Sequence[float]): One number for each channel.

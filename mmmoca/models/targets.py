@@ -7,11 +7,11 @@ from .precision import no_autocast, normalize_fp32
 
 
 class Targets(NamedTuple):
-    """The parts that the student's targets are computed from.
+    """The tensors from which the student's targets are computed.
 
     Assignments have K numbers for each token and would be by far the largest
-    tensor of a step, so losses compute them in chunks. A head with another
-    target also computes it from these parts.
+    tensor of a step, so losses compute them in chunks. A head with a different
+    target also computes it from these tensors.
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
@@ -20,7 +20,7 @@ class Targets(NamedTuple):
         words (Tensor): Codebook C before the step, unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
         inner (Tensor): Indices of the inner patches, over which bags of codes
-            are means, (n_inner, ).
+            average, (n_inner, ).
         images (Tensor, optional): The views, normalised, (2B, C, H, W).
     """
 

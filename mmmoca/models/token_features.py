@@ -43,7 +43,8 @@ class TokenFeatures(BaseModule):
         super().__init__()
         if num_blocks < 1 or (num_blocks > 1 and embed_dims is None):
             raise ValueError(
-                f'num_blocks={num_blocks} must be 1, or more with embed_dims'
+                f'num_blocks={num_blocks} must be at least 1, and above 1 it '
+                'needs embed_dims'
             )
         self.num_blocks = num_blocks
         self.with_avg = with_avg

@@ -44,7 +44,7 @@ def attention(
 
 
 def join_rounds(tokens: Sequence[Tensor]) -> Tensor:
-    """Put the tokens of all rounds side by side; one round is not copied.
+    """Put the tokens of all rounds side by side; one round needs no copy.
 
     Args:
         tokens (Sequence[Tensor]): Tokens of each round, (B, n, D).

@@ -67,8 +67,8 @@ class MOCAViT(VisionTransformer):
     Raises:
         ValueError: If there is no layer ``tap_layer``, the image size is not
             a multiple of the patch size, [CLS] is switched off,
-            ``num_registers`` or ``positions`` is not an allowed value, or the
-            width of a head, for rotary positions, is not a multiple of 4.
+            ``num_registers`` or ``positions`` is not an allowed value, or,
+            with rotary positions, the width of a head is not a multiple of 4.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class MOCAViT(VisionTransformer):
     def get_layer_depth(
         self, param_name: str, prefix: str = ''
     ) -> tuple[int, int]:
-        """Return a parameter's layer; that of registers is that of [CLS]."""
+        """Return a parameter's layer; registers share the layer of [CLS]."""
         if param_name == f'{prefix}register_tokens':
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)
@@ -335,7 +335,7 @@ class RegisterViT(MOCAViT):
 
 @MODELS.register_module()
 class DINOv3ViT(RegisterViT):
-    """:class:`MOCAViT` with four registers and rotary positions, as DINOv3."""
+    """:class:`RegisterViT` with rotary positions, as in DINOv3."""
 
     def __init__(self, *args, positions: str = 'rope', **kwargs) -> None:
         super().__init__(*args, positions=positions, **kwargs)

@@ -35,14 +35,14 @@ class RandomTokenSampler:
             (2, min(K_new, B), D). No image is chosen twice.
 
         Raises:
-            ValueError: If :meth:`describe` gives another number of vectors.
+            ValueError: If :meth:`describe` returns a wrong number of vectors.
         """
         images = torch.randperm(tokens.shape[1], device=tokens.device)
         chosen = tokens[:, images[:num_words]]
         words = self.describe(chosen, inner)
         if words.shape[:2] != chosen.shape[:2]:
             raise ValueError(
-                f'{type(self).__name__}.describe must give one vector for '
+                f'{type(self).__name__}.describe must return one vector for '
                 f'each view of {chosen.shape[1]} images, got '
                 f'{tuple(words.shape)}'
             )

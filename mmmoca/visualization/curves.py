@@ -144,7 +144,7 @@ def draw_curves(
     rows = -(-len(panels) // columns)
     figure = Figure((3.7 * columns, 2.7 * rows + 0.3), layout='constrained')
     figure.suptitle(title, fontsize=10.5)
-    # The first panel takes the cells that would be empty.
+    # The first panel takes the cells that would otherwise be empty.
     cells = [*panels][:1] * (rows * columns - len(panels)) + [*panels]
     grid = np.reshape(np.array(cells, object), (rows, columns)).tolist()
     for panel, axes in figure.subplot_mosaic(grid, sharex=True).items():

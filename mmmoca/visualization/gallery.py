@@ -38,7 +38,7 @@ class Gallery(Images):
         pipeline (list[dict]): Configs of transforms, the loader first.
 
     Attributes:
-        labels (list[int | None]): Class of each image, None if not known.
+        labels (list[int | None]): Class of each image, None if unknown.
         names (list[tuple[str, str]]): Class or folder, and file name of each
             image.
         features (dict[str, Tensor]): Name -> L2-normalised features, (N, D).
@@ -93,7 +93,7 @@ class Gallery(Images):
 
         Returns:
             Gallery: The images that can be read. A log line counts those that
-            cannot.
+            cannot be read.
 
         Raises:
             OSError: If no image can be read.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One picture of what a model has learnt, from its config and checkpoint."""
+"""One picture of what a model has learned, from its config and checkpoint."""
 
 import copy
 import os
@@ -46,7 +46,7 @@ def draw_overview(
         data (str, optional): Where the images are: a folder, shards, or a
             Hugging Face data set. Defaults to the images of the config.
         images (int): Number of images shown.
-        bank_size (int): Number of images among which neighbours are found.
+        bank_size (int): Number of images to search for neighbours.
         num_workers (int): Number of processes that read images.
         seed (int): Seed of the choice of images and of the masks.
 
@@ -56,7 +56,7 @@ def draw_overview(
     Raises:
         TypeError: If the config's model is not a MOCA.
         ValueError: If the config does not say how images are prepared.
-        RuntimeError: If the checkpoint is of another model.
+        RuntimeError: If the checkpoint belongs to another model.
         OSError: If no image can be read. If only some cannot, they are left
             out, and a log line counts them.
     """
@@ -114,7 +114,7 @@ def _load_models(
     grid = record_of(content.get('meta')).get('grid')
     grid = tuple(grid or teacher.patch_resolution)
     state = content.get('state_dict', content)
-    # The config may have larger images than the run.
+    # The config may use larger images than the run did.
     model.load_state_dict(with_resized_mean(state, grid, model))
     encoder = load(
         checkpoint,

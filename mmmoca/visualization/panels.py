@@ -24,8 +24,8 @@ from .pictures import blended, enlarged, masked_picture, pca_colors
 from .tiles import Panel
 
 NEAREST = 5
-# Largest number of images with masks, and of patches in the bank: a CPU then
-# takes minutes at most.
+# Largest number of images with masks, and of patches in the bank. With these
+# limits a CPU needs minutes at most.
 IMAGES, PATCHES = 200, 102_400
 
 
@@ -70,7 +70,7 @@ def dense_patches(
     Args:
         encoder (Encoder): The encoder.
         images (Tensor): Normalised images, (B, C, H, W).
-        stride (tuple[int, int]): Distance of neighbouring features in
+        stride (tuple[int, int]): Distance between neighbouring features in
             pixels, down and across, a divisor of the patch size.
 
     Returns:
@@ -187,10 +187,10 @@ def mask_panel(
 
 
 def _masks(images: Gallery) -> dict[int, np.ndarray]:
-    """Load masks of up to IMAGES images, resized and cropped like them."""
+    """Load up to IMAGES masks, resized and cropped like their images."""
     steps = [copy.copy(step) for step in images.transforms]
     if isinstance(steps[0], ResizeBands):
-        return {}  # it cannot resize by the nearest pixel
+        return {}  # it has no nearest-pixel interpolation
     found = {}
     for row in range(len(images)):
         image = Path(images.path(row) or '')

@@ -47,7 +47,7 @@ def draw_tiles(
     """Draw panels side by side, with a row for each image.
 
     Args:
-        panels (Sequence[Panel]): The panels, with equally many rows.
+        panels (Sequence[Panel]): The panels, all with the same number of rows.
         names (Sequence[str]): Names of the rows.
         aspect (float): Height of a picture divided by its width.
         title (str): Text at the top.
@@ -71,8 +71,8 @@ def draw_tiles(
         heading = fill(panel.title, 12 * len(panel.columns))
         bold = dict(fontsize=10.5, weight='bold', va='center', color=TEXT)
         part.suptitle(heading, y=1 - 0.6 / height, **bold)
-        # All pictures of a panel share one Axes: each further Axes costs as
-        # much time as several pictures.
+        # All pictures of a panel share one Axes: each additional Axes would
+        # cost as much time as several pictures.
         axes = part.add_axes(
             (
                 GUTTER / 2 / width,

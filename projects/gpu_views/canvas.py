@@ -15,9 +15,9 @@ class PackCanvas(PackInputs):
     """Pack a whole image for views that are made on the device.
 
     Replaces ``MultiView`` and ``PackInputs`` at the end of a pipeline for
-    ``AugmentingViewsPreprocessor``. The image lies in the upper left corner
-    of a canvas of fixed size, so that a batch is one tensor. A larger image
-    is shrunk to fit, with antialiasing; a smaller one is not enlarged.
+    ``AugmentingViewsPreprocessor``. The image is in the upper left corner of a
+    canvas of fixed size, so that a batch is one tensor. A larger image is
+    shrunk to fit, with antialiasing; a smaller one is not enlarged.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8.
 
@@ -27,12 +27,12 @@ class PackCanvas(PackInputs):
 
     Args:
         size (int | Sequence[int]): Height and width of the canvas in pixels,
-            or one number. Defaults to 512, which is above the sides of most
-            images of ImageNet.
+            or one number. Defaults to 512, which exceeds the sides of most
+            ImageNet images.
         **kwargs: Further arguments of :class:`PackInputs`.
 
     Raises:
-        ValueError: For images that are not uint8.
+        ValueError: If an image is not uint8.
     """
 
     def __init__(self, size: int | Sequence[int] = 512, **kwargs) -> None:
@@ -44,7 +44,7 @@ class PackCanvas(PackInputs):
         if img.dtype != np.uint8:
             raise ValueError(
                 f'PackCanvas needs uint8 images but got {img.dtype}: make '
-                'the views of such images on the CPU, by MultiView'
+                'the views of such images on the CPU, with MultiView'
             )
         height, width = img.shape[:2]
         scale = min(self.size[0] / height, self.size[1] / width)

@@ -3,8 +3,8 @@
 
 The arithmetic is that of ``mmmoca.datasets``, and therefore PIL's. Values are
 rounded after each step wherever the CPU stores uint8. All shapes follow from
-the arguments' shapes and the host reads no value, so that nothing waits for
-the device, and ``torch.compile`` makes one graph of all operations.
+the arguments' shapes and the host reads no value. So nothing waits for the
+device, and ``torch.compile`` makes one graph of all operations.
 
 Images are float32, (N, C, H, W), from 0 to 255; colours are BGR.
 """
@@ -27,14 +27,14 @@ def draw_boxes(
     """Draw boxes of random resized crops, in torchvision's distribution.
 
     Area and aspect ratio are drawn several times. The first box that fits into
-    the image is used. If none fits, it is the largest central box that the
-    range of ratios allows.
+    the image is used. If none fits, the largest central box that the range of
+    ratios allows is used.
 
     Args:
         sizes (Tensor): Height and width of each image, (N, 2), any number
             type.
         uniform (Tensor): Numbers from [0, 1), (N, 2A + 2): A draws of the
-            area, A of the ratio, and the place.
+            area, A of the ratio, and two for the place.
         area_range (tuple[float, float]): Area of the box divided by that of
             the image.
         ratio_range (tuple[float, float]): Width of the box divided by its
@@ -88,7 +88,7 @@ def resize_boxes(
         boxes (Tensor): Top, left, height and width of each box, (N, 4).
         size (tuple[int, int]): Height and width to resize to, in pixels.
         dtype (torch.dtype): Type of the products' operands. Whole numbers up
-            to 255 are exact in float16, too. The rounding of its weights
+            to 255 are exact in float16, too. Rounding the weights to float16
             changes a pixel by 0.1 grey levels.
 
     Returns:
@@ -181,7 +181,7 @@ def jitter(
 
 
 def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
-    """Rotate the hue in steps of 8 bits, as the CPU's transform does.
+    """Rotate the hue in 8-bit steps, as the CPU's transform does.
 
     Args:
         images (Tensor): (N, 3, H, W), whole numbers.

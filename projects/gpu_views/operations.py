@@ -32,19 +32,18 @@ class View:
     """Makes a view of each image of a batch.
 
     Args:
-        transforms (Sequence[dict]): Configs of the transforms, as
-            ``MultiView`` takes them: first ``mmmoca.RandomResizedCrop``,
-            bilinear; then any of ``mmmoca.ColorJitter``,
-            ``mmmoca.RandomGrayscale``, ``mmmoca.GaussianBlur``, ``Solarize``,
-            ``RandomFlip`` and ``RandomApply`` of these.
+        transforms (Sequence[dict]): Configs of the transforms, as for
+            ``MultiView``: first ``mmmoca.RandomResizedCrop``, bilinear; then
+            any of ``mmmoca.ColorJitter``, ``mmmoca.RandomGrayscale``,
+            ``mmmoca.GaussianBlur``, ``Solarize``, ``RandomFlip`` and
+            ``RandomApply`` of these.
 
     Attributes:
         numbers (int): How many uniform numbers an image needs.
 
     Raises:
-        ValueError: If there are other transforms or another order, or
-            arguments that the transform refuses or that this class does not
-            support.
+        ValueError: If the transforms or their order are not as described, or
+            if a transform or this class does not support an argument.
     """
 
     def __init__(self, transforms: Sequence[dict]) -> None:
@@ -59,7 +58,7 @@ class View:
         if self.crop.interpolation != 'bilinear':
             raise ValueError(
                 "write RandomResizedCrop.interpolation='bilinear', not "
-                f'{self.crop.interpolation!r}, which the CPU alone can do'
+                f'{self.crop.interpolation!r}, which only the CPU can do'
             )
         changes = _chain([*map(_operation, built[1:])])
         self.change = changes.function
@@ -114,7 +113,7 @@ def _operation(transform: BaseTransform) -> Operation:
             return made if prob is None else _sometimes(prob, made)
     raise ValueError(
         f'{_name(transform)} is not among the transforms that can be done on '
-        f'batches: {", ".join(_MAKERS)}; take one of them, or make the views '
+        f'batches: {", ".join(_MAKERS)}; use one of them, or make the views '
         "on the CPU: type='mmmoca.ViewsDataPreprocessor', and MultiView in "
         'train_pipeline'
     )
@@ -173,7 +172,7 @@ def _blur(transform: BaseTransform) -> Operation:
     fixed = transform.radius
     if fixed is None and transform.magnitude_std != 'inf':
         raise ValueError(
-            "write magnitude_std='inf' of GaussianBlur, or radius"
+            "write magnitude_std='inf' or a radius in GaussianBlur"
         )
     ends = transform.magnitude_range if fixed is None else (fixed, fixed)
 
@@ -194,7 +193,7 @@ def _flip(transform: BaseTransform) -> Operation:
     dims = dict(horizontal=(-1,), vertical=(-2,)).get(str(transform.direction))
     if dims is None:
         raise ValueError(
-            "write direction='horizontal' or 'vertical' of RandomFlip, not "
+            "write direction='horizontal' or 'vertical' in RandomFlip, not "
             f'{transform.direction!r}'
         )
     return Operation(lambda x, _: x.flip(dims), 0)

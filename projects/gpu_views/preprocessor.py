@@ -30,8 +30,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each
             view, see :class:`View`.
-        compile (bool): Whether to compile the making of the views. Defaults to
-            False.
+        compile (bool): Whether to compile the operations that make the views.
+            Defaults to False.
         **kwargs: ``mean``, ``std`` and ``to_rgb`` of
             :class:`ViewsDataPreprocessor`.
 

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw a small multi-spectral image set: fields of six kinds, from above.
+"""Draw a small multi-spectral image set: fields of six kinds, seen from above.
 
-Kinds of land differ by their reflectance in 13 bands, which are about those
-of Sentinel-2, and hardly by shape. Sun, haze, brightness and texture of the
-fields vary. Each image is labelled by the field in its middle, and has a mask
-of all its fields: one set for pretraining, k-NN and segmentation.
+The kinds of land differ in their reflectance in 13 bands, which are roughly
+those of Sentinel-2, and hardly in shape. Sun, haze, brightness and texture of
+the fields vary. Each image is labelled by the field in its middle, and has a
+mask of all its fields. So one set serves pretraining, k-NN and segmentation.
 """
 
 import math
@@ -19,7 +19,8 @@ sys.path.append(
 
 from _drawn_set import draw_classes, run, set_parser
 
-# Goes into meta.json; raise it whenever the same arguments give other images.
+# Stored in meta.json. Increase it whenever the same arguments give different
+# images.
 FORMAT = 1
 # Reflectance times 10000 in B1 to B8, B8A and B9 to B12: round numbers, not
 # measured ones.
@@ -46,7 +47,7 @@ def draw(
     Args:
         label (int): Class of the field in the middle, an index into
             :data:`CLASSES`.
-        rng (np.random.Generator): Source of all that varies.
+        rng (np.random.Generator): Source of all randomness.
         size (int): Side in pixels.
 
     Returns:
@@ -78,8 +79,8 @@ def draw(
 def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
     """Draw the set.
 
-    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands,
-    ``out/masks/{train,val}/<class>/<number>.png`` of class indices, and
+    Writes ``out/{train,val}/<class>/<number>.tif`` with 13 bands,
+    ``out/masks/{train,val}/<class>/<number>.png`` with class indices, and
     ``out/meta.json``.
 
     Args:
@@ -107,7 +108,7 @@ def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
         bands, mask = draw(label, rng, size)
         # Makes the folder, and raises errors; cv2.imwrite would return False.
         imwrite(mask, root / 'masks' / f'{name}.png')
-        # One page of 13 samples a pixel, as GDAL writes it.
+        # One page of 13 samples per pixel, as GDAL writes it.
         layout = dict(photometric='minisblack', planarconfig='contig')
         tifffile.imwrite(root / f'{name}.tif', bands, **layout)
 

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the tests catch: small faults of the package, and who notices.
+"""Measure which small faults in the package the tests notice.
 
-Each fault replaces a piece of code that stands once in the package. The tests
-that run its line go first, the quick ones before the slow ones; where they
-pass, all quick tests follow, and those of several processes.
+Each fault replaces a piece of code that occurs once in the package. The tests
+that run its line come first, the quick ones before the slow ones. If they
+pass, all quick tests follow, then all tests with several processes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = 'not (slow or ops or processes or release)'
 MOST_TESTS = 60
-# What stands in the package, and what takes its place. Half of the lines were
-# drawn at random; the rest are those that a reader would fear for.
+# A piece of code in the package, and its replacement. Half of the lines were
+# drawn at random; the rest are those where a reader would fear a fault.
 MUTANTS = [
     # models
     ('torch.cat(bags.chunk(2)[::-1])', 'torch.cat(bags.chunk(2))'),
@@ -114,7 +114,7 @@ def find(old: str) -> tuple[Path, int] | None:
     for path in sorted((ROOT / 'mmmoca').rglob('*.py')):
         before, found, after = path.read_text().partition(old)
         if found and old not in after:
-            # The first line of its own that a tracer sees.
+            # The first line of this code that a tracer sees.
             return path, before.count('\n') + 1 + old.startswith('\n')
     return None
 
@@ -142,7 +142,7 @@ def caught(copy: Path, *arguments: str) -> bool:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    # pytest-xdist calls a run that -x ends interrupted.
+    # If -x ends a run, pytest-xdist calls the run interrupted.
     failed = done.returncode in (1, 2) and ' failed' in done.stdout
     failed |= done.returncode == 1 and ' error' in done.stdout  # a fixture
     if not (failed or done.returncode in (0, 5)):  # 5: none is selected
@@ -156,18 +156,18 @@ def measure(
     data: CoverageData | None,
     given: tuple[str, ...] = (),
 ) -> str:
-    """Put one fault into the copy, run tests, and take it out again."""
+    """Put one fault into the copy, run tests, and remove the fault again."""
     old, new = MUTANTS[number]
     place = find(old)
     if place is None:
-        return 'gone: the code is no longer there once'
+        return 'gone: the code does not occur exactly once'
     path, line = place
     name = path.relative_to(ROOT)
     tests = [*given] if data is None else covering(data, path, line)
     source = path.read_text()
     (copy / name).write_text(source.replace(old, new))
     own = tests[:MOST_TESTS]
-    # Those that take seconds first; nobody traces what other processes run.
+    # Quick tests come first. The trace lacks what other processes run.
     stages = [(QUICK, *own), (f'not ({QUICK})', *own)] if own else []
     if data is not None:
         stages += [(QUICK, '-n', 'auto'), ('processes', '-n', 'auto')]
@@ -179,12 +179,14 @@ def measure(
 
 
 def main() -> None:
-    """Measure the faults that were asked for, and count."""
+    """Measure the requested faults, and count those that are caught."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('numbers', type=int, nargs='*', help='all of them')
+    parser.add_argument(
+        'numbers', type=int, nargs='*', help='faults to try (by default all)'
+    )
     parser.add_argument('--coverage', type=Path, default=ROOT / '.coverage')
     parser.add_argument(
-        '--tests', nargs='+', default=(), help='run these and no others'
+        '--tests', nargs='+', default=(), help='run only these tests'
     )
     args = parser.parse_args()
     data = None if args.tests else measure_coverage(args.coverage)
@@ -193,7 +195,8 @@ def main() -> None:
         copy = Path(folder) / 'project'
         ignored = shutil.ignore_patterns('.git', '.venv', 'work_dirs', 'data')
         shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
-        # Golden cases: the pattern above leaves out every folder named data.
+        # Copy the golden cases: the pattern above omits every folder named
+        # data.
         shutil.copytree(ROOT / 'tests' / 'data', copy / 'tests' / 'data')
         for number in args.numbers or range(len(MUTANTS)):
             results.append(measure(number, copy, data, tuple(args.tests)))
@@ -203,7 +206,7 @@ def main() -> None:
 
 
 def measure_coverage(file: Path) -> CoverageData:
-    """Read which tests run a line; run all of them if that is not known."""
+    """Read which tests run each line; if unknown, run all tests first."""
     from coverage import CoverageData
 
     if not file.is_file():

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Two decoders at once, each with a target of its own (paper, Table 8)."""
+"""Two decoders at once, each with its own target (paper, Table 8)."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class DecoderPair(BaseModule):
 
     Attributes:
         embed_dims (tuple[int, ...]): d of each decoder.
-        condenser (bool): Whether a decoder reads an intermediate layer.
+        condenser (bool): Whether any decoder reads an intermediate layer.
     """
 
     def __init__(self, decoders: Sequence[dict], **shared) -> None:

@@ -3,10 +3,10 @@ r"""Train rows of the paper's tables at the demo's size, in minutes.
 
 A row's model is made as small as the demo's; images and k-NN are also those of
 the demo. The rest of the recipe is the paper's, or that of
-projects/moca_vit-tiny_trials.py, and not the demo's. Rows that are the same
-network at this size (they differ in epochs, l or the depth of a decoder) are
-trained once. A run that has ended is not repeated, and a run that was stopped
-goes on. Warnings of the runs are listed below the table.
+projects/moca_vit-tiny_trials.py, not the demo's. Rows that become the same
+network at this size (because they differ only in epochs, l or the depth of a
+decoder) are trained once. A finished run is not repeated, and a stopped run
+continues. Warnings of the runs are listed below the table.
 
 Example:
     python -m projects.paper_ablations.run work_dirs/ablations \
@@ -44,7 +44,7 @@ LINE = re.compile(
 
 
 def table_rows() -> dict[str, tuple[str, str]]:
-    """Return name of a config -> what it is, and the paper's k-NN."""
+    """Return name of a config -> what its row is, and the paper's k-NN."""
     found = LINE.findall(TABLES.read_text())
     return {name: (what, paper.strip()) for what, name, paper in found}
 
@@ -86,7 +86,7 @@ def quick_start(name: str) -> Config:
 
 
 def _parts(config: Config | None, key: str) -> list:
-    """Return the configs under a key, or the config itself without the key."""
+    """Return the configs under a key; without the key, the config itself."""
     return [] if config is None else config.get(key, [config])
 
 
@@ -174,7 +174,7 @@ def warnings_of(log: Path) -> list[str]:
 
 
 def positive(text: str) -> int:
-    """Read an argument: 1 or more.
+    """Parse an argument: a whole number that is at least 1.
 
     Raises:
         argparse.ArgumentTypeError: If it is less.
@@ -198,12 +198,12 @@ def parse_args() -> argparse.Namespace:
         choices=rows,
         default=rows,
         metavar='ROW',
-        help='configs, without .py (all)',
+        help='names of configs, without .py (by default all)',
     )
     parser.add_argument('--seeds', type=positive, default=3)
     parser.add_argument('--steps', type=positive, default=600)
     parser.add_argument(
-        '--jobs', type=positive, default=1, help='runs at a time'
+        '--jobs', type=positive, default=1, help='number of runs at a time'
     )
     return parser.parse_args()
 
@@ -227,7 +227,7 @@ def main() -> None:
         if same == name:
             cfg.dump(out / 'configs' / f'{name}.py')
         else:
-            print(f'{name} is {same} at this size')
+            print(f'{name} is the same as {same} at this size')
     # Seed by seed: if the program is stopped, all rows have the first seeds.
     runs = [*itertools.product(range(args.seeds), small.values())]
     with (

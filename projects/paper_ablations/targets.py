@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Targets of the decoder instead of assignments (paper, Tables 3 and 8)."""
+"""Targets for the decoder other than assignments (paper, Tables 3 and 8)."""
 
 from collections.abc import Sequence
 
@@ -126,7 +126,7 @@ class PixelHead(_RegressionHead):
 class EmbeddingHead(_RegressionHead):
     """The decoder predicts the teacher's token of each patch.
 
-    The loss is the cosine distance, a mean over all tokens that enter the
+    The loss is the cosine distance, averaged over all tokens that enter the
     decoder, as in L_LOC (paper, Table 3).
 
     Args:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Other ways to choose the codebook's new words than random tokens."""
+"""Ways to choose the codebook's new words other than random tokens."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class AverageTokenSampler(RandomTokenSampler):
 
 @TASK_UTILS.register_module()
 class FarthestPointSampler(RandomTokenSampler):
-    """New words lie as far from each other as the global batch allows.
+    """New words are as far from each other as the global batch allows.
 
     Paper, appendix A.2, which gives no details. Here each image of the global
     batch offers one random inner token. The first word is a random one of
@@ -67,7 +67,7 @@ class FarthestPointSampler(RandomTokenSampler):
 
 
 def farthest_points(points: Tensor, first: int, number: int) -> Tensor:
-    """Sample unit vectors by greedy farthest points.
+    """Pick unit vectors by greedy farthest-point sampling.
 
     Args:
         points (Tensor): Unit vectors, (M, D).

@@ -27,7 +27,7 @@ def loaded_cudnn(maps: str) -> str | None:
 
 
 def packaged_cudnn() -> tuple[str, int] | None:
-    """Return name and version, such as 91002, of the cuDNN pip installed."""
+    """Return the name and version, such as 91002, of the cuDNN from pip."""
     for package in metadata.distributions():
         name = package.metadata['Name'] or ''
         if name.startswith('nvidia-cudnn'):
@@ -43,7 +43,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('--views', type=int, default=512, help='of a step (512)')
+    add('--views', type=int, default=512, help='views in a step (512)')
     add('--heads', type=int, default=12)
     add('--device', default='cuda')
     add('--repeats', type=int, default=10)

@@ -22,11 +22,12 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('--patches', type=int, default=1_000_000, help='0: no segmentation')
+    patches = 'patches in the bank of segmentation; 0: no segmentation'
+    add('--patches', type=int, default=1_000_000, help=patches)
     add('--dims', type=int, default=768, help='width of the encoder')
     add('--classes', type=int, default=150)
-    add('--images', type=int, default=3, help='to segment')
-    add('--bank', type=int, default=100_000, help='images; 0: no k-NN')
+    add('--images', type=int, default=3, help='images to segment')
+    add('--bank', type=int, default=100_000, help='images of k-NN; 0: none')
     add('--queries', type=int, default=2000)
     add('--device', default='cpu')
     add('--json', type=Path, metavar='FILE', help='write the figures there')

@@ -5,7 +5,7 @@ There are three forms of the paper's augmentation (appendix "Image
 augmentations pseudo-code"), each from the file of a photograph to a batch of
 two views of 224 x 224 pixels: torchvision's on PIL images, as the paper lists
 it; that of ``configs/_base_/datasets``, which leaves normalisation to the
-device; and what is left to the CPU if a GPU makes the views
+device; and the part that is left to the CPU if a GPU makes the views
 (``projects/gpu_views``).
 
 The forms take turns over the same files on a single thread. CPU time is
@@ -20,15 +20,15 @@ import tempfile
 import time
 from pathlib import Path
 
-RATE = 1210  # images/s that an H100 trains on, compile='blocks'
+RATE = 1210  # images/s at which an H100 trains, compile='blocks'
 
 
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
-    add('--write', metavar='DIR', help='write the photographs there, and end')
-    add('--number', type=int, default=64, help='of images')
+    add('--write', metavar='DIR', help='only write the photographs there')
+    add('--number', type=int, default=64, help='number of images')
     add('--repeats', type=int, default=7)
     args = parser.parse_args()
     import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions

@@ -24,14 +24,15 @@ def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
-    add('--arch', default='vit_small_patch16_224', help='name of timm')
-    add('--number', type=int, default=256, help='of images')
+    arch = 'name of the architecture in timm'
+    add('--arch', default='vit_small_patch16_224', help=arch)
+    add('--number', type=int, default=256, help='number of images')
     add('--batch-size', type=int, default=64)
     add('--workers', type=int, default=2)
-    add('--threads', type=int, default=2, help='of the encoder')
+    add('--threads', type=int, default=2, help='threads of the encoder')
     add('--device', default='cpu')
     add('--repeats', type=int, default=5)
-    cpu = 'count seconds of all processes on a core, whatever else runs'
+    cpu = 'measure CPU time of all processes, whatever else runs'
     add('--cpu-time', action='store_true', help=cpu)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()

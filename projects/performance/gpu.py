@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Do all tests and measurements that need a GPU, in minutes.
+"""Run all tests and measurements that need a GPU, in minutes.
 
 The parts run one after the other, those with the least known results first.
 Each is a command that can be typed alone. What they compile stays in
@@ -38,10 +38,11 @@ TESTS = (
     'tests/test_engine/test_loss_scaling.py',
 )
 BATCH, TINY_BATCH = 256, 4
-SECONDS = 180  # largest time of a part on a GPU
+SECONDS = 180  # time limit of a part on a GPU
 COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s', 'ms'
 # Program -> arguments for a rehearsal, which only shows that the program runs.
-# They are put at the end of a command, where they override earlier ones.
+# The arguments are put at the end of a command, where they override earlier
+# ones.
 TINY = {
     'matrix.py': '--size 64',
     'attention.py': '--views 2 --repeats 1',
@@ -138,11 +139,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = [*parts('cuda', False, Path())]
     add = parser.add_argument
     add('--parts', nargs='+', choices=names, default=names, metavar='PART')
-    add('--list', action='store_true', help='the parts, and end')
-    add('--minutes', type=float, default=9.0, help='in all (9)')
+    add('--list', action='store_true', help='only list the parts')
+    add(
+        '--minutes',
+        type=float,
+        default=9.0,
+        help='time limit of all parts (9)',
+    )
     add('--out', type=Path, default='work_dirs/gpu', metavar='DIR')
     cache = Path('work_dirs/inductor')
-    add('--cache', type=Path, default=cache, metavar='DIR', help='compiled')
+    code = 'folder of compiled code'
+    add('--cache', type=Path, default=cache, metavar='DIR', help=code)
     add('--device', choices=['cuda', 'cpu'], default='cuda')
     add('--tiny', action='store_true', help='rehearse with small sizes')
     args = parser.parse_args(argv)
@@ -165,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     if args.device == 'cuda' and not torch.cuda.is_available():
-        parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
+        parser.error('PyTorch sees no GPU; rehearse with --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
     os.environ['TORCHINDUCTOR_CACHE_DIR'] = str(args.cache.absolute())
     end = time.time() + 60 * args.minutes
@@ -233,7 +240,7 @@ class Table:
             yield from json.loads(file.read_text())
         for log in self.out.glob(f'{name}/*/vis_data/scalars.json'):
             lines = [json.loads(line) for line in log.open()]
-            # The first lines include the start of loaders and compilers.
+            # The first lines include the start-up of loaders and compilers.
             lines = lines[len(lines) // 2 :]
             step, data = (
                 statistics.median(line[key] for line in lines)
@@ -250,7 +257,7 @@ class Table:
 
 
 def run(name: str, command: str, limit: float, table: Table) -> bool:
-    """Run a part until it ends or its time is over; return if it succeeded."""
+    """Run a part until it ends or times out; return whether it succeeded."""
     start = time.time()
     table.report.write(f'\n=== {name}: python {command}\n')
     written = table.report.tell()

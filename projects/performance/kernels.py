@@ -3,9 +3,9 @@
 
 Prints the milliseconds of a step that each kind of kernel takes on the GPU,
 and those in which the GPU is idle. On a CPU it prints those of PyTorch's
-operators, where the products and softmaxes of attention cannot be told from
-others. ``--longest`` lists the kernels that take most of the time, and how
-often each runs.
+operators, where the products and softmaxes of attention cannot be told apart
+from others. ``--longest`` lists the kernels that take most of the time, and
+how often each runs.
 
 Example:
     python projects/performance/kernels.py --compile no blocks passes
@@ -51,13 +51,14 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('--arch', default='b', help='of mmpretrain (b)')
+    add('--arch', default='b', help='architecture name in mmpretrain (b)')
     add('--batch-size', type=int, default=256)
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
     forms = ['no', 'blocks', 'passes']
     add('--compile', nargs='+', choices=forms, default=forms[:2])
-    add('--repeats', type=int, default=3, help='steps that are recorded')
-    add('--longest', type=int, default=0, metavar='N', help='kernels (none)')
+    add('--repeats', type=int, default=3, help='steps to record')
+    longest = 'list the N kernels that take most of the time'
+    add('--longest', type=int, default=0, metavar='N', help=longest)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
@@ -75,7 +76,7 @@ def main() -> None:
         compiled = dict(no=False, blocks='blocks', passes=True)[name]
         setting = args.arch, args.batch_size, args.dtype, device
         step = TrainingStep(*setting, compiled=compiled)
-        for _ in range(3):  # other lengths compile it again
+        for _ in range(3):  # other lengths make it compile again
             step()
         start = timer()
         for _ in range(args.repeats):

@@ -2,10 +2,10 @@
 """Measure the time and memory to build a data set of millions of images.
 
 The names of the files of a folder are made up, because ten million files take
-too long to make; the time that a file system needs to list them comes on top.
-The shard is a real tar file of 10 000 members, and further shards are links to
-it. Memory is the process's peak minus what it had after its imports; time is
-CPU time. Linux only.
+too long to make; the time that a file system needs to list them is not
+included. The shard is a real tar file of 10 000 members, and further shards
+are links to it. Memory is the process's peak minus what it had after its
+imports; time is CPU time. Linux only.
 
 Example:
     python projects/performance/listing.py --images 1e6

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Measure the rate of one large matrix product, which bounds a step's.
+"""Measure the rate of a large matrix product, which no step can exceed.
 
 Example:
     python projects/performance/matrix.py
@@ -13,7 +13,7 @@ def main() -> None:
     """Measure and print the rate."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
-    add('--size', type=int, default=8192, help='of both matrices')
+    add('--size', type=int, default=8192, help='side of both matrices')
     add('--device', default='cuda')
     add('--repeats', type=int, default=20)
     add('--json', type=Path, metavar='FILE', help='write the figure there')

@@ -17,8 +17,8 @@ import torch
 from torch.profiler import profile
 
 T = TypeVar('T')
-# Builds what is called and measured. It must be picklable, such as a class or
-# a partial of one.
+# Builds the callable to measure. It must be picklable, such as a class or a
+# partial of a class.
 Build = Callable[[], Callable[[], object]]
 
 
@@ -154,8 +154,8 @@ def report(figures: list[dict], file: Path | None = None) -> None:
         figures (list[dict]): For each row, column -> text or number.
         file (Path, optional): The JSON file to write.
     """
-    # Imported here, since it imports all of OpenMMLab, which would count in
-    # the processes that measure.
+    # Imported here because it loads all of OpenMMLab, which would count in the
+    # processes that measure.
     from mmmoca.evaluation.report import render_table
 
     rows = [

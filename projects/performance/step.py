@@ -38,17 +38,19 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('--arch', default='b', help='of mmpretrain (b)')
-    add('--batch-size', type=int, help='16; on a GPU 256')
+    add('--arch', default='b', help='architecture name in mmpretrain (b)')
+    add('--batch-size', type=int, help='by default 16, on a GPU 256')
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
-    compiled = 'our passes, or each transformer layer and the losses'
+    compiled = 'compile our passes, or each transformer layer and the losses'
     add('--compile', choices=['passes', 'blocks'], help=compiled)
-    add('--memory-budget', type=float, help='of what is compiled, 0 to 1')
-    add('--mode', help='of torch.compile')
+    budget = 'memory budget of compiled code, 0 to 1'
+    add('--memory-budget', type=float, help=budget)
+    add('--mode', help='mode of torch.compile')
     add('--repeats', type=int, default=5)
     names = [*OPTIONS, *REFERENCES]
     add('--forms', nargs='+', choices=names, default=['ours'])
-    add('--reference', action='store_true', help="ours and the authors'")
+    both = "measure our step and the authors'"
+    add('--reference', action='store_true', help=both)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
@@ -67,7 +69,7 @@ def main() -> None:
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
     batch = args.batch_size or (16 if device == 'cpu' else 256)
     if batch < 4:
-        parser.error('--batch-size must be 4 or more, for as many new words')
+        parser.error('--batch-size must be 4 or more, to give 4 new words')
     setting = args.arch, batch, args.dtype, device
     compiled = args.compile and {'blocks': args.compile == 'blocks'}
     for name in ('memory_budget', 'mode'):

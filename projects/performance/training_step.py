@@ -62,7 +62,7 @@ class TrainingStep:
         if cfg.env_cfg.get('cudnn_benchmark'):
             torch.backends.cudnn.benchmark = True
         self.model = MODELS.build(cfg.model)
-        # Without the log of each parameter's initialisation and group.
+        # Suppress the log of each parameter's initialisation and group.
         MMLogger.get_current_instance().setLevel('ERROR')
         self.model.init_weights()
         self.model.to(device).train()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-r"""Correlate measures without labels with accuracies, over encoders.
+r"""Correlate label-free measures with accuracies, across encoders.
 
 Reads the ``compare.json`` that ``tools/analysis_tools/compare.py`` wrote for
 the checkpoints of each run, in the order of training. Prints Spearman's rank
@@ -29,7 +29,7 @@ LABELLED = {'k-NN': ('knn', 'k=20'), 'linear': ('linear', 'top1')}
 
 
 def correlations(results: Sequence[dict]) -> Iterator[str]:
-    """Yield the correlations of each measure without labels, as texts.
+    """Yield the correlations of each label-free measure, as text.
 
     Args:
         results (Sequence[dict]): The results in a ``compare.json``.
@@ -49,7 +49,8 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument('files', type=Path, nargs='+', help='one for each run')
+    files = 'compare.json files, one per run'
+    parser.add_argument('files', type=Path, nargs='+', help=files)
     runs = {
         file.parents[1].name: json.loads(file.read_text())['results']
         for file in parser.parse_args().files

@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Cut a labelled image set out of large photographs.
 
-Each photograph is a class. Its images are those squares of a grid, without
-overlap, that have content. One square in five is held out:
+Each photograph is a class. Its images are the squares of a grid that have
+content; they do not overlap. One square in five is held out:
 ``OUT/{train,val}/<photograph>/<row>-<column>.png``. Photographs are shrunk
 first, so that a square shows more than a blur.
 
-docs/benchmarks/rivals.md uses 36 photographs of Debian's packages
+docs/benchmarks/rivals.md uses 36 photographs from Debian's packages
 lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0),
 mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``) and
 plasma-workspace-wallpapers (5.27.5-2; GPL-2+): BytheWater, ColdRipple,
@@ -112,12 +112,16 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add('folder', type=Path, help='of photographs, at any depth')
+    add('folder', type=Path, help='folder of photographs, at any depth')
     add('out', type=Path, help='folder to make')
-    add('--size', type=int, default=96, help='of a square, in pixels (96)')
-    add('--side', type=int, default=2048, help='of a photograph (2048)')
-    add('--contrast', type=float, default=12.0, help='least, of 255 (12)')
-    add('--most', type=int, default=150, help='squares of each (150)')
+    square = 'side of a square, in pixels (96)'
+    add('--size', type=int, default=96, help=square)
+    side = 'longer side of a shrunk photograph, in pixels (2048)'
+    add('--side', type=int, default=2048, help=side)
+    contrast = 'smallest standard deviation of grey values from 0 to 255 (12)'
+    add('--contrast', type=float, default=12.0, help=contrast)
+    most = 'maximum number of squares per photograph (150)'
+    add('--most', type=int, default=150, help=most)
     cut(**vars(parser.parse_args()))
 
 

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Stop runs of the demo at random moments, and see what is lost. Linux.
+"""Stop runs of the demo at random moments; see what is lost (Linux only).
 
 Each run is stopped up to three times, by random signals at random times, and
-started again with ``--resume``. In the end weights and optimiser must be those
-of a run that nobody stopped, bit for bit. A checkpoint is written in every
-second step, so that many signals arrive while one is being written.
+started again with ``--resume``. At the end, the weights and the optimiser's
+state must equal those of a run that was never stopped, bit for bit. A
+checkpoint is written in every second step, so that many signals arrive while
+one is being written.
 
 python -m projects.robustness.campaign --trials 5
 """
@@ -41,7 +42,7 @@ def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
 
     Yields:
         tuple[str, str, str]: The kind of the trial, the signal, and what was
-        lost. The last is empty if the run went on as it should.
+        lost. The last is empty if the run continued as it should.
     """
     write_images(folder, train=8, val=1)
     for processes in (1, 2):
@@ -58,7 +59,7 @@ def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
                 work_dir, processes, seconds, min(3, count - stops)
             )
             if not problem and differing(state_of(work_dir), expected):
-                problem = 'differs in the end'
+                problem = 'differs at the end'
             for name in met:
                 yield f'stopped, {processes} process(es)', name, problem
             stops += len(met)
@@ -77,7 +78,7 @@ def state_of(work_dir: Path) -> dict[str, torch.Tensor]:
 
 
 def differing(first: dict, second: dict) -> set[str]:
-    """Return the names that are not equal, bit for bit, in two states."""
+    """Return the names whose values differ in any bit between two states."""
     names = first.keys() & second.keys()
     unequal = {n for n in names if not torch.equal(first[n], second[n])}
     return unequal | (first.keys() ^ second.keys())
@@ -122,7 +123,7 @@ def start(work_dir: Path, processes: int) -> subprocess.Popen:
 def stop_and_resume(
     work_dir: Path, processes: int, seconds: float, stops: int
 ) -> tuple[list[str], str]:
-    """Stop and resume a run; return the signals that met it, and any fault."""
+    """Stop and resume a run; return the signals it got, and any fault."""
     met = []
     while True:
         run = start(work_dir, processes)
@@ -142,7 +143,7 @@ def stop_and_resume(
 
 
 def send(run: subprocess.Popen, name: str, processes: int) -> bool:
-    """Signal the run or one of its processes; return if it still ran."""
+    """Signal the run or one of its processes; return whether it still ran."""
     targets = [run.pid]
     if processes > 1:
         targets = children(run.pid)  # torchrun's children train
@@ -169,7 +170,7 @@ def main() -> int:
         '--trials',
         type=int,
         default=25,
-        help='stops for each number of processes',
+        help='number of stops for each number of processes',
     )
     parser.add_argument('--seed', type=int, default=0)
     args = parser.parse_args()

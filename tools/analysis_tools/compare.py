@@ -35,8 +35,8 @@ DEFAULT = ('knn', 'linear', 'lowshot')
 # Protocols of mmmoca.apis.dense_comparison, which need masks.
 DENSE = ('incontext', 'linear-seg')
 PROTOCOLS = (*DEFAULT, *DENSE)
-# Protocol -> the number of its result that the table shows, and the heading of
-# the column.
+# Protocol -> which number of its result the table shows, and the heading of
+# that column.
 COLUMNS = {
     'linear': ('top1', 'linear'),
     'incontext': ('mIoU', 'in context, mIoU'),
@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     """A checkpoint on the command line.
 
     Attributes:
-        name (str, optional): What to call it.
+        name (str, optional): Its name in the table.
         path (str): The file, or :data:`UNTRAINED`.
         feature (str, optional): One of :data:`FEATURES` or :data:`PRESETS`.
     """
@@ -76,10 +76,10 @@ class Entry(NamedTuple):
 
 
 def parse_entry(text: str) -> Entry:
-    """Read an argument: ``[NAME=]FILE[:FEATURE]``.
+    """Parse an argument: ``[NAME=]FILE[:FEATURE]``.
 
-    A text that is the name of an existing file is that file, even if the name
-    contains '=' or ':'. FILE may be 'untrained'.
+    If the whole text is the name of an existing file, it means that file, even
+    if it contains '=' or ':'. FILE may be 'untrained'.
 
     Args:
         text (str): The argument.
@@ -99,7 +99,7 @@ def parse_entry(text: str) -> Entry:
         if known and feature in FEATURES + PRESETS:
             return Entry(label, path, feature)
     raise argparse.ArgumentTypeError(
-        f'{text}: there is no such file or no such feature: write '
+        f'{text}: there is no such file or feature: write '
         '[NAME=]FILE[:FEATURE], where FEATURE is one of '
         f'{", ".join(FEATURES + PRESETS)}'
     )
@@ -110,33 +110,37 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
-        'files of any layout known, or "untrained" for initial weights of '
-        "the first file's ViT. FEATURE is the mean patch token, [CLS] or both "
-        f'({", ".join(FEATURES)}), or the method whose published features and '
-        f'settings to take ({", ".join(PRESETS)}; by default that of the file)'
+        'files of any known layout, or "untrained" for the ViT of the first '
+        'file with initial weights. FEATURE is the mean patch token, [CLS] or '
+        f'both ({", ".join(FEATURES)}), or the method whose published '
+        f'features and settings to use ({", ".join(PRESETS)}; by default the '
+        'method of the file)'
     )
     form = '[NAME=]FILE[:FEATURE]'
     add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
-    root = 'folder with train/ and val/, a folder for each class in both'
+    root = 'folder with train/ and val/, each with a folder for every class'
     add('--data-root', type=image_folder, help=root)
-    images = 'folder of images without labels: agreement of neighbours'
+    images = 'folder of unlabelled images, to measure agreement of neighbours'
     add('--images', type=image_folder, help=images)
-    masks = 'folder with masks/train, masks/val and the images of each'
+    masks = 'folder with masks/train, masks/val and the images of both'
     add('--masks', type=image_folder, help=masks)
     default = f'by default {" ".join(DEFAULT)}; none if only --images is given'
     add('--protocols', nargs='+', choices=PROTOCOLS, help=default)
     bank = 'maximum number of patches in the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
-    config = 'a k-NN config to prepare images by (else as each file records)'
+    config = (
+        'a k-NN config that says how to prepare images (by default each file '
+        'does)'
+    )
     add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
-    which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
+    which = 'the encoder (by default the teacher; for MoCo-v3 the student)'
     add('--which', choices=['teacher', 'student'], help=which)
     add('--shots', type=positive_integer, nargs='*', default=[1, 2, 5])
     add('--percent', type=percentage, nargs='*', default=[1.0])
-    sets = 'low-shot sets that are drawn'
+    sets = 'number of low-shot sets to draw'
     add('--sets', type=positive_integer, default=3, help=sets)
-    heads = 'attention heads, where neither a file nor the config says it'
+    heads = 'number of attention heads, if no file or config records it'
     add('--num-heads', type=positive_integer, help=heads)
     probing = 'epochs of linear probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
@@ -146,7 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=256,
         help='batch size of linear probing',
     )
-    add('--num-workers', type=whole_number, help='processes that read')
+    add('--num-workers', type=whole_number, help='processes that read images')
     add('--seed', type=whole_number, default=0)
     return parser
 
@@ -162,11 +166,13 @@ def complete_arguments(args: argparse.Namespace) -> None:
     """
     args.names = [e.name or Path(e.path).stem for e in args.checkpoints]
     if len(set(args.names)) < len(args.names):
-        raise ValueError(f'the names {args.names} repeat: write NAME=FILE')
+        raise ValueError(
+            f'the names {args.names} repeat: write NAME=FILE with other names'
+        )
     files = [e.path for e in args.checkpoints if e.path != UNTRAINED]
     if not files:
         raise ValueError(
-            'untrained uses the ViT of the first file: name a file, too'
+            'untrained uses the ViT of the first file: give a file, too'
         )
     args.first = files[0]
     if args.protocols is None:
@@ -219,7 +225,7 @@ def load_encoder(
 
 
 def scores(result: dict) -> dict[str, tuple[float, str]]:
-    """Return column -> number and text of one checkpoint."""
+    """Return one checkpoint's results as column -> number and text."""
     found = {f'k-NN, {k}': v for k, v in result.get('knn', {}).items()}
     for name, (measure, head) in COLUMNS.items():
         if name in result:
@@ -275,7 +281,9 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         if missing := result.get('missing_classes'):
             notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):
-            notes += f'- images left out that cannot be read: {number}\n'
+            notes += (
+                f'- left out because they cannot be read: {number} images\n'
+            )
     if any('agreement' in result for result in results):
         views = "on the paper's views, not the run's"
         notes += f'- agreement of neighbours: measured {views}\n'

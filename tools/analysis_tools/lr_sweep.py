@@ -36,7 +36,7 @@ class DivergedError(ValueError):
 
 
 def sweep(args: argparse.Namespace) -> dict:
-    """Train with all rates on one split, then on others with the best rate.
+    """Train with all rates on one split, with the best rate on the others.
 
     Args:
         args (argparse.Namespace): See ``--help``.
@@ -141,7 +141,7 @@ def _train(
 
 
 def format_table(result: dict) -> str:
-    """Return the result as Markdown: rates on the first split, then splits.
+    """Return the result as Markdown: first the rates, then the splits.
 
     Args:
         result (dict): Result of :func:`sweep`.
@@ -188,12 +188,17 @@ def main() -> None:
     add = parser.add_argument
     add('config', type=config_file, help='a config that trains and validates')
     add('--lrs', type=float, nargs='+', required=True)
-    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
+    splits = (
+        f'values of {SPLIT}: the rate is tuned on the first split and used '
+        'for all'
+    )
     add('--splits', nargs='+', help=splits)
-    add('--metric', default='mIoU', help='by default mIoU; higher is better')
-    add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
-    add('--gpus', type=positive_integer, default=1, help='for each run')
-    add('--train-args', default='', help='of tools/train.py: --train-args=...')
+    add('--metric', default='mIoU', help='metric to maximise (mIoU)')
+    work_dir = 'folder of all runs (by default work_dirs/sweep_<config>)'
+    add('--work-dir', type=Path, help=work_dir)
+    add('--gpus', type=positive_integer, default=1, help='GPUs of each run')
+    more = 'more arguments for tools/train.py, as --train-args=...'
+    add('--train-args', default='', help=more)
     form = 'KEY=VALUE'
     add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)
     run_program(parser, write_sweep)

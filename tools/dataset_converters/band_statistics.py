@@ -82,7 +82,7 @@ def read_moments(
 
     Raises:
         OSError: If there is no image that can be read.
-        ValueError: If an image has another number of channels. The message
+        ValueError: If an image has a different number of channels. The message
             names the file.
     """
     from rich.progress import track
@@ -178,18 +178,18 @@ def main() -> None:
     """Measure mean and std of the channels of a folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add('folder', type=image_folder, help='of images, at any depth')
-    channels = 'channels of an image (by default those of the first one)'
+    add('folder', type=image_folder, help='folder of images, at any depth')
+    channels = 'number of channels (by default that of the first image)'
     add('--channels', type=positive_integer, help=channels)
     axis = 'axis of the channels (by default the one that fits)'
     add('--channel-axis', choices=['first', 'last'], help=axis)
-    nodata = 'value of pixels that were not measured, as nan is'
+    nodata = 'value that, like nan, marks pixels that were not measured'
     add('--nodata', type=float, help=nodata)
     images = 'number of images to read, evenly spread (all)'
     add('--images', type=positive_integer, help=images)
-    threads = 'threads that read (2)'
+    threads = 'number of threads that read images (2)'
     add('--workers', type=positive_integer, default=2, help=threads)
-    add('--out', type=Path, help='write the numbers to this JSON file, too')
+    add('--out', type=Path, help='JSON file to write the numbers to')
     run_program(parser, measure)
 
 

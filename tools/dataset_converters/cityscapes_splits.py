@@ -75,9 +75,13 @@ def main() -> None:
     add = parser.add_argument
     add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
     add('--sizes', type=int, nargs='+', default=SIZES)
-    seeds = 'one for each split; the public list continues: 45678 56789'
+    seeds = (
+        'one seed for each split; the public list continues with 45678 and '
+        '56789'
+    )
     add('--seeds', type=int, nargs='+', default=SEEDS, help=seeds)
-    add('--out', type=Path, help='folder (by default DATA_ROOT/splits)')
+    out = 'folder for the splits (by default DATA_ROOT/splits)'
+    add('--out', type=Path, help=out)
     args = parser.parse_args()
     try:
         ids = list_ids(args.data_root)
@@ -100,8 +104,9 @@ def main() -> None:
     digits = hashlib.sha256(_text(ids).encode()).hexdigest()
     if not digits.startswith(CHECKSUM):
         print(
-            f'NOT the public splits: they are drawn from the {NUM_IDS} images '
-            f'of Cityscapes, but this folder has {len(ids)} with other names'
+            f'NOT the public splits: those are drawn from the {NUM_IDS} '
+            f'images of Cityscapes, but the {len(ids)} images here have '
+            'other names'
         )
 
 

@@ -35,9 +35,9 @@ def make_shards(
     """Write ``out/images-000000.tar`` and so on, each with an index file.
 
     The name of a member is the image's path with a number before the file
-    name: for WebDataset, files whose names agree up to the first dot are one
-    sample. The folder appears whole or not at all. Images that cannot be read
-    are named and left out.
+    name, since WebDataset joins files whose names agree up to the first dot
+    into one sample. The folder appears whole or not at all. Images that cannot
+    be read are named and left out.
 
     Args:
         images (str | Path): Folder of images, at any depth.
@@ -138,11 +138,11 @@ def main() -> None:
     add = parser.add_argument
     add('images', type=image_folder, help='folder of images, at any depth')
     add('out', help='folder to make')
-    classes = 'the folders in it are classes'
+    classes = 'treat the subfolders as classes'
     add('--with-label', action='store_true', help=classes)
-    number = 'images of a shard, at most'
+    number = 'maximum number of images in a shard (10000)'
     add('--number', type=positive_integer, default=10_000, help=number)
-    size = 'size of a shard'
+    size = 'size at which a shard ends (1000)'
     add('--megabytes', type=float, default=1000, help=size)
     run_program(parser, write)
 

@@ -95,11 +95,11 @@ def main() -> None:
     add = parser.add_argument
     add('train', type=image_folder, help='folder of the class folders')
     add('out', help='folder for the lists')
-    shots, few = 'images a class (by default 1 2 5)', [1, 2, 5]
+    shots, few = 'images per class (by default 1 2 5)', [1, 2, 5]
     add('--shots', type=int, nargs='*', metavar='N', default=few, help=shots)
-    share = 'of each class (by default 1)'
+    share = 'percentages of the images of each class (by default 1)'
     add('--percent', type=float, nargs='*', default=[1.0], help=share)
-    sets = 'lists for each number of images (3)'
+    sets = 'number of lists for each number of images (3)'
     add('--sets', type=positive_integer, default=3, help=sets)
     add('--seed', type=int, default=0)
     run_program(parser, draw)

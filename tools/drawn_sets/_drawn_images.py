@@ -28,7 +28,7 @@ def cross(arm: float) -> np.ndarray:
 
 
 def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return how much of each pixel lies inside a figure.
+    """Return how much of each pixel is inside a figure.
 
     Args:
         contours (Sequence[np.ndarray]): Corners of each outline, (corners, 2),
@@ -74,7 +74,7 @@ def finish(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
     Args:
         image (np.ndarray): (size, size), float, tones of about -1 to 1.
-        rng (np.random.Generator): Source of all that varies.
+        rng (np.random.Generator): Source of all randomness.
 
     Returns:
         np.ndarray: (size, size), uint8, with full contrast.

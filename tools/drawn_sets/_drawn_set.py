@@ -93,8 +93,8 @@ def draw_classes(
         out (str | Path): Folder to make.
         write (Write): Called once for each image.
         classes (Sequence[str]): Names of the classes.
-        train (int): Number of training images, at least one a class.
-        val (int): Number of validation images, at least one a class.
+        train (int): Number of training images, at least one per class.
+        val (int): Number of validation images, at least one per class.
         size (int): Side of the images in pixels.
         seed (int): Seed of the images, 0 or more.
         min_size (int): Smallest ``size`` that is allowed.
@@ -147,7 +147,7 @@ def set_parser(
         side (str): Help text of ``--size``.
 
     Returns:
-        argparse.ArgumentParser: The parser. The caller may add arguments, and
+        argparse.ArgumentParser: The parser. The caller may add arguments, then
         hands it to :func:`run`.
     """
     parser = argparse.ArgumentParser(description=description)

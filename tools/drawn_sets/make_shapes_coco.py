@@ -24,7 +24,8 @@ except ImportError:
 from _drawn_images import cross, regular, rotation
 from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
 
-# Goes into meta.json; raise it whenever the same arguments give other images.
+# Stored in meta.json. Increase it whenever the same arguments give different
+# images.
 FORMAT = 2
 MIN_SIZE = 64
 # Every tenth image is empty, another tenth has a crowd.
@@ -62,7 +63,7 @@ class _Object:
         self.area = self.visible.sum()
 
     def annotation(self, number: int) -> dict:
-        """Return the annotation of COCO.
+        """Return the annotation in COCO's format.
 
         Run lengths are compressed if ``number`` is even. Those of a crowd are
         never compressed.
@@ -91,7 +92,7 @@ class _Scene:
     Args:
         index (int): Number of the image. It decides whether the image is empty
             or has a crowd.
-        rng (np.random.Generator): Source of all that varies.
+        rng (np.random.Generator): Source of all randomness.
         size (int): The longer side in pixels.
     """
 
@@ -137,7 +138,7 @@ class _Scene:
 
     def _paint(self, mask: np.ndarray) -> None:
         colour = self.rng.uniform(0, 255, 3)
-        # A grey shape on a grey ground could not be seen.
+        # A grey shape on a grey background would be invisible.
         colour[self.rng.integers(3)] = self.rng.choice([0, 255])
         self.image[mask] = colour
 
@@ -177,7 +178,7 @@ class _Scene:
         self.objects.append(_Object(label, visible))
 
     def mask(self) -> bytes:
-        """Return a PNG of the class of each pixel, from 1; 0 for none."""
+        """Return a PNG of each pixel's class, counted from 1; 0 for none."""
         classes = np.zeros((self.height, self.width), np.uint8)
         for one in self.objects:
             classes[one.visible] = one.label + 1
@@ -259,7 +260,9 @@ def make_shapes(
         FileExistsError: If ``out`` holds anything other than this set.
     """
     if coco_mask is None:
-        raise ImportError("COCO's masks need: pip install pycocotools")
+        raise ImportError(
+            "COCO's masks need pycocotools: pip install pycocotools"
+        )
     check_numbers(
         train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )

@@ -3,7 +3,8 @@
 
 Twelve balanced classes are told apart by the texture inside a random
 polygon. Place, scale, rotation, polarity, light, noise and clutter vary from
-image to image, so the nearest neighbours in pixel space hardly tell the class.
+image to image, so the nearest neighbours in pixel space say little about the
+class.
 """
 
 import math
@@ -16,7 +17,8 @@ import numpy as np
 from _drawn_images import background, coverage, finish
 from _drawn_set import draw_classes, run, set_parser
 
-# Goes into meta.json; raise it whenever the same arguments give other images.
+# Stored in meta.json. Increase it whenever the same arguments give different
+# images.
 FORMAT = 1
 # Texture periods are given in pixels of an image of this side.
 NOMINAL_SIZE = 48
@@ -146,11 +148,11 @@ def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
 def draw(
     class_index: int, rng: np.random.Generator, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw one grey image of a class, and where its texture is.
+    """Draw one grey image of a class, and the mask of its texture.
 
     Args:
         class_index (int): Index into :data:`CLASSES`.
-        rng (np.random.Generator): Source of all that varies; the same state
+        rng (np.random.Generator): Source of all randomness; the same state
             gives the same image.
         size (int): Side in pixels. Everything scales with it.
 
@@ -216,7 +218,7 @@ def make_textures(
 def main() -> None:
     """Draw the set that the command line asks for."""
     parser = set_parser(__doc__.splitlines()[0], 5000, 1000, 48)
-    masks = 'write masks, too: 0 outside of the texture, then the classes'
+    masks = 'also write masks: 0 outside the texture, class index + 1 inside'
     parser.add_argument('--masks', action='store_true', help=masks)
     run(parser, make_textures)
 

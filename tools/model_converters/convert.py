@@ -3,8 +3,8 @@
 
 ``--to mmpretrain``, the default, writes its ViT under mmpretrain's names with
 the prefix ``backbone.``, for ``load_from`` and ``Pretrained`` (with
-``prefix='backbone.'``) in mmpretrain, mmseg and mmdet. ``--to timm`` writes
-what ``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads.
+``prefix='backbone.'``) in mmpretrain, mmseg and mmdet. ``--to timm`` writes a
+file for ``timm.create_model(..., num_classes=0, checkpoint_path=DST)``.
 ``--to moca`` writes the whole model of an authors' checkpoint, for
 ``load_from`` in a pretraining config; optimiser and schedules start anew.
 """
@@ -33,14 +33,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add('src', type=local_file, help='the checkpoint to convert')
-    add('dst', type=Path, help='what to write: .safetensors, or .pth')
+    add('dst', type=Path, help='the file to write: .safetensors or .pth')
     add('--to', choices=['mmpretrain', 'timm', 'moca'], default='mmpretrain')
     size = 'resize the position embedding for images of this size'
     add_encoder_choice(parser, size)
-    way = 'interpolation for --img-size: the interpolate_mode of the backbone'
+    way = "interpolation for --img-size; take the backbone's interpolate_mode"
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
-    channels = 'adapt the patch projection to N channels, by the rule of timm'
+    channels = "adapt the patch projection to N channels, by timm's rule"
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
     return parser
 
@@ -60,7 +60,10 @@ def check_target(args: argparse.Namespace) -> None:
         raise ValueError('DST is SRC: give the result a name of its own')
     adapted = args.img_size or args.in_channels or args.weights
     if args.to == 'moca' and adapted:
-        raise ValueError('--to moca takes the whole model as it is')
+        raise ValueError(
+            '--to moca takes the whole model as it is: leave out --img-size, '
+            '--in-channels and --weights'
+        )
 
 
 def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
@@ -108,14 +111,14 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     if tokens and args.to == 'mmpretrain':
         print(
             'its registers or rotary positions need the backbone type '
-            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's has none"
+            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's ViT has none"
         )
     if args.to == 'timm':
         images = backbone.record.get('preprocessing') or {}
         if tokens or images.get('channel_order') == 'bgr':
             raise CheckpointError(
-                f'{args.src} has registers or rotary positions, or is of BGR '
-                'images: write it by tools/export.py --to timm'
+                f'{args.src} has registers or rotary positions, or expects '
+                'BGR images: write it with tools/export.py --to timm'
             )
         checkpoint['state_dict'] = {
             TIMM.from_mmpretrain(name): value

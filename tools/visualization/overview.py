@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Show what a model learnt: ``python .../overview.py CONFIG CHECKPOINT``.
+"""Show what a model learned: ``python .../overview.py CONFIG CHECKPOINT``.
 
 The picture shows for some images: what the student sees of them, the colours
 of their patch features before and after training, their code words, and their
@@ -54,23 +54,26 @@ def draw(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Show what a model learnt."""
-    parser = argparse.ArgumentParser(description='Show what a model learnt')
+    """Show what a model learned."""
+    parser = argparse.ArgumentParser(description='Show what a model learned')
     add = parser.add_argument
-    add('config', type=config_file, help='the config that it was trained by')
+    config = 'the config that the model was trained with'
+    add('config', type=config_file, help=config)
     add('checkpoint', type=local_file, help='the checkpoint file')
     add_cfg_options(parser)
     data = 'a folder of images or tar files, or a Hugging Face data set, to '
     data += 'show instead of the images of the config'
     add('--data', type=image_place, metavar='IMAGES', help=data)
-    out = 'the picture (by default beside the checkpoint, under its name)'
+    out = 'the picture (by default next to the checkpoint, with its name)'
     add('--out', type=Path, help=out)
     rows = 'number of rows (8)'
     add('--images', type=positive_integer, default=8, help=rows)
     bank = 'number of images to search for neighbours (2000)'
     add('--bank', type=positive_integer, default=2000, help=bank)
-    add('--num-workers', type=int, default=2, help='of extraction (2)')
-    add('--seed', type=int, default=0, help='of the choice of images (0)')
+    workers = 'number of processes that read images (2)'
+    add('--num-workers', type=int, default=2, help=workers)
+    seed = 'seed for the choice of images (0)'
+    add('--seed', type=int, default=0, help=seed)
     run_program(parser, draw)
 
 

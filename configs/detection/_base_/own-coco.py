@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Your own images with annotations in COCO's format:
 #   data_root/annotations/{train,val}.json   data_root/{train,val}/*.jpg
-# Write in a config that inherits one with this base:
+# In a config that inherits one with this base, write:
 #   data_root = '/path/to/images'
 #   classes = ('circle', 'cross')  # of the file's categories, in its order
 #   img_size, epochs, batch_size = 512, 50, 4
@@ -18,7 +18,7 @@ own_pipeline = [
     dict(
         type='RandomCrop',
         crop_type='relative_range',
-        crop_size=(0.6, 0.6),  # at least, of each side
+        crop_size=(0.6, 0.6),  # smallest share of each side
         allow_negative_crop=True,
     ),
     dict(

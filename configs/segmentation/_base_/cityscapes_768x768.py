@@ -14,7 +14,7 @@ test_pipeline[1].scale = sides  # Resize
 dataset = dict(type='CityscapesDataset', data_root='data/cityscapes/')
 train_dataloader = dict(
     dataset=dict(
-        ann_file='',  # or a split: names without suffix, one a line
+        ann_file='',  # or a split: names without suffix, one per line
         data_prefix=dict(
             img_path='leftImg8bit/train', seg_map_path='gtFine/train'
         ),

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What the data sets for segmentation share. A child config names a data set.
-sides = (2048, 512)  # the longer side at most, the shorter side
+# The settings that the data sets for segmentation share. A child config names
+# a data set.
+sides = (2048, 512)  # limit of the longer side, the shorter side
 
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),

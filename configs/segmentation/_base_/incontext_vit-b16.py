@@ -25,7 +25,7 @@ bank_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
-    # The crop is from half of the image to all of it.
+    # The crop covers half of the image to all of it.
     dict(
         type='RandomResize',
         _scope_='mmseg',
@@ -55,7 +55,7 @@ test_cfg = dict(
         persistent_workers=True,
         sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
     ),
-    # Number of patches. For a ViT-B/16 so many take 31 GB in float32, which
+    # Number of patches. For a ViT-B/16 this many take 31 GB in float32, which
     # all processes share; 1024 * 10**2 patches take minutes on a CPU.
     bank_size=1024 * 10**4,
     bank_epochs=2,

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What segmentors with a ViT-B/16 share, for crops of 512 pixels.
+# The settings that segmentors with a ViT-B/16 share, for crops of 512 pixels.
 # All types name their scope, so that the config can be inherited anywhere.
 model = dict(
     type='EncoderDecoder',
@@ -21,9 +21,9 @@ model = dict(
         out_type='featmap',  # patch tokens after the final norm
         init_cfg=dict(
             type='Pretrained',
-            # Any file that docs/guides/checkpoints.md lists may follow
-            # mmmoca-teacher://: that of a pretraining run, the authors'
-            # release, DINO, iBOT, MAE, ...
+            # Any file listed in docs/guides/checkpoints.md may follow
+            # mmmoca-teacher://: a checkpoint of a pretraining run, of the
+            # authors' release, DINO, iBOT, MAE, ...
             checkpoint='mmmoca-teacher://'
             'work_dirs/moca_vit-b16_200e/epoch_200.pth',
             prefix='backbone.',

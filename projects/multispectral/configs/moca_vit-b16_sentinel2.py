@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Pretraining on images of 13 bands, in one folder or any tree of folders. The
-# settings and rules are those of moca_vit-b16_own-images; mean and std are in
-# _base_/sentinel2.py.
+# Pretraining on images with 13 bands, in one folder or any tree of folders.
+# The settings and rules are those of moca_vit-b16_own-images; mean and std are
+# in _base_/sentinel2.py.
 _base_ = [
     '../../../configs/moca_vit-b16_own-images.py',
     './_base_/sentinel2.py',
@@ -23,7 +23,8 @@ load = dict(type='mmmoca.LoadBands', channels=channels)
 jitter = dict(
     type='RandomApply',
     transforms=[
-        # The light changes all bands alike; sensors differ a little by band.
+        # The light changes all bands alike; sensors differ a little in each
+        # band.
         dict(
             type='mmmoca.BandJitter',
             brightness=0.4,

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Segmentation of images of 13 bands: data_root/images/{train,val}/NAME.tif and
-# data_root/masks/{train,val}/NAME.png, with the index of the class of each
+# Segmentation of images with 13 bands: data_root/images/{train,val}/NAME.tif
+# and data_root/masks/{train,val}/NAME.png, with the index of the class of each
 # pixel. The bands, mean and std are those of pretraining.
 _base_ = [
     '../../../configs/segmentation/'

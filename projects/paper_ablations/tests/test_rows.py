@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Every row of the tables is a config that trains, and every config a row."""
+"""Every row of the tables is a config that trains; every config is a row."""
 
 import contextlib
 import copy
@@ -22,7 +22,7 @@ from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'
-# All rows that differ from a row in this list by more than a number.
+# Every other row differs from one of these only by a number.
 TRAINED = [
     DEFAULT,
     'appendixA2_farthest-point',

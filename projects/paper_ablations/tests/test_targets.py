@@ -56,7 +56,7 @@ def mean_of_rounds(step, indices, error):
         step: Value of the fixture.
         indices (str): 'decoded' for all of the decoder's tokens, or
             'predicted' for the last ones.
-        error: Function of a token, the index of its image and that of its
+        error: Function of a token, the index of its image and the index of its
             patch.
     """
     decoded, masks, _ = step

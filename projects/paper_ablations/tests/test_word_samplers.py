@@ -41,7 +41,7 @@ def test_average_token():
 
 
 def brute_force(points, first, number):
-    """Keep adding the point that is farthest from its nearest found one."""
+    """Keep adding the point that is farthest from its nearest chosen point."""
     found = [first]
     while len(found) < number:
         left = [i for i in range(len(points)) if i not in found]

@@ -53,7 +53,7 @@ def imported_once(monkeypatch):
     ],
 )
 def test_rehearsal(tmp_path, capsys, imported_once, names):
-    """Each program that the parts run runs once, on a CPU."""
+    """Each program that the parts use runs once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Mean and std of the drawn fields, as reflectance times 10000. Replace both
-# with what tools/dataset_converters/band_statistics.py prints for your images.
+# with the numbers that tools/dataset_converters/band_statistics.py prints for
+# your images.
 # fmt: off
 bands_mean = [
     1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0, 2586.99,
