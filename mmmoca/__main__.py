@@ -20,7 +20,7 @@ COMMANDS = dict(
     compare=(['analysis_tools/compare'], 'compare checkpoints'),
     export=(['export'], 'write an encoder for other libraries'),
     curves=(['analysis_tools/plot_curves'], 'draw the curves of a run'),
-    overview=(['visualization/overview'], 'show what a model has learnt'),
+    overview=(['visualization/overview'], 'show what a model has learned'),
 )
 
 

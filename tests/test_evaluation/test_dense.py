@@ -49,8 +49,8 @@ def test_masks_are_found():
     found, size = in_context_masks(train, val, 150)
     assert size == 24 * 6 and mean_iou(found, val[1]) > 75
     # Borders of cells are left out because of the bilinear interpolation.
-    learnt = linear_masks(train, val, steps=400)
-    assert mean_iou(learnt, val[1]) > 75
+    learned = linear_masks(train, val, steps=400)
+    assert mean_iou(learned, val[1]) > 75
 
 
 def test_rank_me():

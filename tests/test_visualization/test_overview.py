@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The picture of what a model learnt."""
+"""The picture of what a model learned."""
 
 import pytest
 import torch

@@ -142,7 +142,7 @@ def main() -> None:
     add('--with-label', action='store_true', help=classes)
     number = 'maximum number of images in a shard (10000)'
     add('--number', type=positive_integer, default=10_000, help=number)
-    size = 'size at which a shard ends (1000)'
+    size = 'size in megabytes at which a shard ends (1000)'
     add('--megabytes', type=float, default=1000, help=size)
     run_program(parser, write)
 

@@ -94,7 +94,7 @@ class MaskFacts:
         if not self.pixels.keys() - {-1}:
             lines.append(
                 'all pixels of the masks are left out, so nothing can be '
-                'learnt from them'
+                'learned from them'
             )
         elif empty:
             lines.append(f'no pixel belongs to the classes: {listed(empty)}')
