@@ -166,7 +166,7 @@ class Encoder(BaseModel):
             OSError: If an image cannot be read; the message names the file.
                 With ``skip_unreadable``, only if none of the images of a
                 folder can be read.
-            TypeError: If ``images`` is none of these.
+            TypeError: If ``images`` is of any other type.
             ValueError: For an unknown feature, images with another number of
                 channels, a tensor of pixels from 0 to 255, features that are
                 not finite, or a batch size below 1.

@@ -62,7 +62,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     Raises:
         FileNotFoundError: If there is no such file or no image.
         OSError: If none of the images of a folder can be read.
-        TypeError: If ``images`` or an item of it is none of these.
+        TypeError: If ``images`` or an item of it is of any other type.
         ValueError: If a list is empty, or for an archive such as a zip file.
     """
     if isinstance(images, Images):

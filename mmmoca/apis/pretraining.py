@@ -144,7 +144,7 @@ def pretrain(
 
 
 def _existing(argument: str, place: str | os.PathLike) -> str:
-    """Return an absolute path, of an existing place or of a pattern."""
+    """Return the absolute path of a place; refuse one that does not exist."""
     path = os.path.abspath(os.path.expanduser(place))
     if not (os.path.exists(path) or '{' in path):
         raise FileNotFoundError(f'{argument}: there is no {path}')

@@ -121,8 +121,8 @@ def convert_release(
     if state is None:
         raise CheckpointError(
             f"{source} is not the authors' full model, whose names begin with "
-            "'encoder_teacher.' and 'encoder.': convert a backbone with "
-            'tools/model_converters/convert.py'
+            "'encoder_teacher.' and 'encoder.'. If the file contains only a "
+            'backbone, convert it with tools/model_converters/convert.py'
         )
     names = {name: convert_release_name(name) for name in state}
     dropped = [old for old, new in names.items() if new is None]

@@ -46,7 +46,7 @@ def _method_name(owner: object, name: str) -> str:
 
 
 class _DType:
-    """Stands in for a NumPy number type, which the file could change."""
+    """Stands in for a NumPy dtype, because a file could alter a real one."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.value = np.dtype(code) if isinstance(code, str) else None

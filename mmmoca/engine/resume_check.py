@@ -141,9 +141,9 @@ def warn_of_changes(runner: Runner, old: object) -> None:
     longer = any(c.startswith('train_cfg.max_') for c in changes)
     if restored and (stay or longer):
         runner.logger.warning(
-            f'{listed(restored.values())} of MMEngine is restored from the '
-            'checkpoint, whatever the config says: for another schedule, '
-            f'{ADVICE}'
+            "MMEngine's schedules continue as in the checkpoint, whatever the "
+            f'config says ({listed(restored.values())}): for another '
+            f'schedule, {ADVICE}'
         )
 
 

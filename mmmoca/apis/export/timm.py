@@ -25,7 +25,7 @@ def resampling(name: str) -> Resampling:
 def side_or_sides(size: tuple[int, int]) -> int | list[int]:
     """Return a size as a list, or as one int if it is square.
 
-    All readers accept one int.
+    All libraries that read the exported config accept one int.
     """
     return size[0] if size[0] == size[1] else list(size)
 
@@ -63,12 +63,14 @@ def _tokens(
     registers, positions = token_parts(state)
     if positions != 'rope':
         options = {}
-        if registers:  # timm has positions for [CLS] and registers, or neither
+        # timm has positions either for both [CLS] and registers, or for none.
+        if registers:
             first = state['pos_embed'][:, :1]
             state['pos_embed'] = state['pos_embed'][:, 1:]
             state['cls_token'] = state['cls_token'] + first
             options = dict(reg_tokens=registers, no_embed_class=True)
         # With its arguments, this architecture can be any plain ViT.
+        # fc_norm would normalise [AVG] again, after the final norm.
         return 'vit_base_patch16_224', dict(options, fc_norm=False)
     round_periods(vit)
     for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
@@ -111,7 +113,7 @@ def write_timm(
     scale = 1 if settings.channel_order == 'bands' else 255
     state = dict(vit.state_dict())
     architecture, options = _tokens(vit, state)
-    options |= dict(  # [AVG] is taken after the final norm: no second one
+    options |= dict(
         img_size=list(vit.img_size),
         patch_size=side_or_sides(projection.kernel_size),
         in_chans=projection.in_channels,
