@@ -8,7 +8,7 @@ from importlib import import_module
 from .shipped import shipped
 from .version import __version__
 
-# For each command: the program with its options, and what the command does.
+# Each command with its program, the options of the program, and a description.
 COMMANDS = dict(
     configs=(['configs'], 'list the configs; print one with what it inherits'),
     look=(['look'], 'report on images, masks and boxes'),
@@ -25,14 +25,14 @@ COMMANDS = dict(
 
 
 def main() -> None:
-    """Run the program of a command with the arguments that follow it."""
+    """Run the command that is given on the command line."""
     lines = [f'  {name:9} {what}' for name, (_, what) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         'mmmoca',
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description='\n'.join(['Commands:', *lines]),
         epilog='Arguments of a command: mmmoca COMMAND --help\n'
-        f'Configs, by name or path: {shipped("configs")}',
+        f'Configs (give a name or a path): {shipped("configs")}',
     )
     parser.add_argument('--version', action='version', version=__version__)
     add = parser.add_argument

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Parts with which a path may leave its folder: .., the scheme of another file
-# backend, a null byte.
+# Parts that can lead a path out of its folder: .., the scheme of another file
+# backend, or a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
 
 
@@ -47,7 +47,9 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
 
 
 def check_regular(path: str | os.PathLike) -> None:
-    """Refuse a pipe, a device or a folder: reading one may never end.
+    """Refuse a path that is not a regular file.
+
+    Reading a pipe or a device may never end.
 
     Args:
         path (str | os.PathLike): The path to read. URLs and missing files
@@ -65,7 +67,7 @@ def check_regular(path: str | os.PathLike) -> None:
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[str]:
-    """Read a text file of names, one per line, written on any system.
+    """Read the lines of a text file that was written on any system.
 
     Args:
         path (str | os.PathLike): The file, or its URL for MMEngine's file

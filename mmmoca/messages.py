@@ -10,7 +10,7 @@ _LIBRARIES = ['mmmoca', 'mmengine', 'mmpretrain', 'mmseg', 'mmdet', 'torch']
 
 
 class DataWarning(UserWarning):
-    """A warning about data that stand out. A run logs it instead."""
+    """A warning about data that stand out. Runs write a log line instead."""
 
 
 def warn(text: str, category: type[Warning] = DataWarning) -> None:
@@ -67,7 +67,9 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
 
 
 def escape_record(record: logging.LogRecord) -> bool:
-    """Escape the control characters in a log record; a filter for loggers.
+    """Escape the control characters in a log record.
+
+    This is a filter for loggers.
 
     Args:
         record (logging.LogRecord): The record, changed in place. Its line

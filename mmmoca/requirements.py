@@ -132,7 +132,7 @@ _FOR_DETECTION = {
     'packages `pip install mmdet`',
     'pycocotools': '`pip install pycocotools`',
     'mmcv._ext': 'the compiled operators of mmcv: run `make ops` for the .venv'
-    ' of `make test`, otherwise tools/build_mmcv_ops.py',
+    ' of `make test`, or tools/build_mmcv_ops.py for another environment',
 }
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Evaluates frozen encoders: k-NN, linear, low-shot and agreement."""
+"""Evaluates frozen encoders on labelled or unlabelled images."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -102,8 +102,8 @@ def evaluate(
             low-shot classification.
         percent (Sequence[float]): Percentages of each class's training images
             for low-shot classification.
-        sets (int): Number of training sets to draw for each number and
-            percentage, as in make_subset.py.
+        sets (int): Number of training sets to draw for each item of ``shots``
+            and ``percent``. They are drawn as by make_subset.py.
         epochs (int): Epochs of linear probing.
         batch_size (int): Batch size of linear probing.
         seed (int): Seed of the draws and of linear probing.
@@ -112,10 +112,10 @@ def evaluate(
     Returns:
         dict: The accuracies of each protocol, by name; ``rank_me``, the
         RankMe of the validation images' [AVG]; and ``unreadable``, the number
-        of images that cannot be read, which are left out.
+        of images that were left out because they cannot be read.
 
     Raises:
-        OSError: If there are no images, or none of a set can be read.
+        OSError: If there are no images, or no image of a set can be read.
         ValueError: If the two sets have different classes or only one class,
             or if a class has too few images.
     """
@@ -168,7 +168,7 @@ def labelled_sets(
         dict[str, ImageSet]: The sets 'train' and 'val'.
 
     Raises:
-        OSError: If there are no images, or none of a set can be read.
+        OSError: If there are no images, or no image of a set can be read.
         ValueError: If the two sets have different classes, or only one class.
     """
     sets = {
@@ -215,7 +215,7 @@ def evaluate_unlabelled(
 
     Returns:
         dict: ``agreement``, in percent; and ``unreadable``, the number of
-        images that cannot be read, which are left out.
+        images that were left out because they cannot be read.
 
     Raises:
         OSError: If no image can be read.
@@ -290,7 +290,7 @@ def _unit(feats: Tensor) -> Tensor:
 def _by_subset(
     subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
-    """Return the accuracies of the sets of each number or percentage."""
+    """Return the low-shot accuracies for each number and percentage."""
     found = set_accuracies(results)
     return [
         dict(
@@ -347,7 +347,7 @@ def _subsets(
     sets: int,
     seed: int,
 ) -> dict[str, list[list[int]]]:
-    """Draw low-shot sets: lists of training rows, by names like '1 shot'."""
+    """Return the training rows of low-shot sets, by names like '1 shot'."""
     images = images_by_class(dataset)
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent

@@ -84,7 +84,7 @@ def images_with_masks(
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
         root (str | os.PathLike): Folder with the images in ``images/<split>``
-            or ``<split>``. ``masks/<split>`` contains for each image a PNG
+            or ``<split>``. For each image, ``masks/<split>`` contains a PNG
             with the same name, see :func:`read_mask`.
         split (str): 'train' or 'val'.
 

@@ -58,11 +58,11 @@ def embed_to_file(
         images (str | os.PathLike | Sequence[str] | Images): A folder of
             images or shards, or a Hugging Face data set, see
             :meth:`Encoder.embed`; or a list of image files.
-        out (str | os.PathLike): The file. In ``.npy`` it contains only the
+        out (str | os.PathLike): The file. A ``.npy`` file contains only the
             features; the names of the images are written to
-            ``OUT.names.txt``, one per line. In ``.parquet`` it has the columns
-            ``name`` and ``feature``. In both cases the record is written to
-            ``OUT.json``.
+            ``OUT.names.txt``, one per line. A ``.parquet`` file has the
+            columns ``name`` and ``feature``. In both cases the record is
+            written to ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg', see
             :meth:`Embeddings.pick`. Defaults to ``encoder.feature``.
         batch_size (int): Images in a batch.
@@ -86,9 +86,9 @@ def embed_to_file(
         RuntimeError: If another process writes to ``out``.
         ImportError: If ``out`` is ``.parquet`` and pyarrow is missing.
         TypeError: For images in memory, because they have no names.
-        ValueError: If ``out`` has another ending; if it cannot contain the
-            name of an image (``.npy`` cannot contain line breaks, ``.parquet``
-            cannot contain invalid Unicode); or as in :meth:`Encoder.embed`.
+        ValueError: If ``out`` ends in neither ``.npy`` nor ``.parquet``; if
+            the name of an image has line breaks (for ``.npy``) or is not valid
+            Unicode (for ``.parquet``); or as in :meth:`Encoder.embed`.
     """
     out = Path(out).expanduser()
     feature = feature or encoder.feature
@@ -241,8 +241,9 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     if unreadable and not skip_unreadable:
         raise OSError(
             f'{len(unreadable)} images cannot be read, such as '
-            f'{unreadable[0]!r}, and get NaN: allow it with skip_unreadable '
-            '(--skip-unreadable), or repair them and choose another OUT'
+            f'{unreadable[0]!r}: allow NaN as their features with '
+            'skip_unreadable (--skip-unreadable), or repair the images and '
+            'choose another OUT'
         )
     return record
 

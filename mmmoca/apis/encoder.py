@@ -33,15 +33,14 @@ class Encoder(BaseModel):
     """A ViT together with the transforms of its images.
 
     It is a PyTorch module: ``encoder.to(device)`` moves it, and
-    ``encoder(images)`` is the forward pass of a normalised batch, with
-    gradients.
+    ``encoder(images)`` encodes a normalised batch, with gradients.
 
     Args:
         backbone (VisionTransformer): A ViT that returns all tokens after its
             final norm.
         settings (Preprocessing): How images are prepared for the ViT.
         preset (Preset): The published evaluation settings of the encoder's
-            method, with the feature that its run recorded.
+            method, with the feature that the encoder's run recorded.
         metainfo (dict): ``checkpoint`` (its path), ``layout``, ``which`` and
             ``feature`` (see :class:`~mmmoca.checkpoints.Backbone`),
             ``num_heads`` and ``norm_eps``.
@@ -140,18 +139,19 @@ class Encoder(BaseModel):
 
         Args:
             images (Any): A folder of images at any depth, a folder of shards,
-                or a Hugging Face data set, on disk or opened; a file, or its
-                bytes; a PIL image; an array, uint8, (H, W, 3) in RGB or (H,
-                W); or a list of these, an array of paths, or an array of
-                images. A tensor, (B, C, H, W), must be normalised.
+                or a Hugging Face data set, on disk or opened; an image as a
+                file, as the bytes of a file, as a PIL image or as a uint8
+                array, (H, W, 3) in RGB or (H, W); a list of any of these; an
+                array of paths or of images; or a normalised tensor, (B, C, H,
+                W).
             batch_size (int): Images in a batch. Defaults to 64.
             features (Sequence[str]): The kinds to return: 'cls', 'avg' and
                 'patches' after the final norm, 'raw_cls' and 'raw_avg' before
                 it.
             num_workers (int, optional): Number of processes that read files.
                 Defaults to one for each core that this process may use, up to
-                8. A daemonic process, such as one of a pool, reads files
-                itself.
+                8. A daemonic process, such as a worker of a process pool,
+                reads files itself.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
             progress (bool): Show a progress bar.
             skip_unreadable (bool): Return NaN for images that cannot be

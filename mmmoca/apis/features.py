@@ -21,9 +21,9 @@ def check_batch_size(batch_size: int) -> None:
 
 
 def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
-    """Raise the first error of images that may not be skipped.
+    """Raise the first error that may not be skipped.
 
-    Only an ``OSError``, of an image that cannot be read, may be skipped.
+    Only ``OSError`` may be skipped: it says that an image cannot be read.
     """
     for error in errors.values():
         if not isinstance(error, OSError):

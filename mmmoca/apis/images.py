@@ -33,19 +33,18 @@ def build_transform(config: dict) -> BaseTransform:
 
 
 class Images(Dataset):
-    """Images of equal size; for an image that cannot be read, its error.
+    """A data set of images of equal size, and of errors for unreadable ones.
 
     Args:
         sources (Sequence[Any]): Paths, URLs of MMEngine's file backends,
-            contents of files as bytes, PIL images, arrays, or dicts of a data
-            set with ``img_path``.
+            contents of files as bytes, PIL images, arrays, or a data set's
+            dicts, which have ``img_path``.
         pipeline (list[dict]): Configs of transforms, the loader first.
         seed (int, optional): Seed of :class:`SeedTransforms` in the pipeline.
             It is mixed with the index of each image. Defaults to None.
 
     Attributes:
-        odd (int): Number of images that stand out, among those that were
-            read.
+        odd (int): Number of images read so far that stand out.
         oddities (Counter[str]): Number of images for each reason to stand
             out.
     """
@@ -63,7 +62,7 @@ class Images(Dataset):
         self.loader.skip_unreadable = False
         if isinstance(self.loader, LoadBands):
             # This stops at the first usable image. The loader then expects
-            # its number of bits in every worker.
+            # that image's number of bits in every worker.
             any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
@@ -96,7 +95,7 @@ class Images(Dataset):
                 results = transform(results)
             img = np.atleast_3d(results['img'])
         except (OSError, TypeError, ValueError) as error:
-            # Raised in a worker, it would include the worker's traceback.
+            # An error raised in a worker would include the worker's traceback.
             return error, ()
         pixels = np.ascontiguousarray(img.transpose(2, 0, 1))
         return torch.from_numpy(pixels), oddities
@@ -164,7 +163,7 @@ def collate(
 
 
 def usable_cores() -> int:
-    """Count the CPU cores that this process may use (affinity, quotas)."""
+    """Count the CPU cores that affinity and quotas leave this process."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux

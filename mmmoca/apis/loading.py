@@ -48,9 +48,9 @@ def load(
 
     Args:
         checkpoint (str | os.PathLike): A file of any layout in
-            docs/guides/checkpoints.md, or a URL of one; or the name of a
-            model with published weights, such as 'moca_vit-b16_200e_v1.0'.
-            Weights are downloaded once.
+            docs/guides/checkpoints.md, or its URL; or the name of a model with
+            published weights, such as 'moca_vit-b16_200e_v1.0'. Weights are
+            downloaded once.
         which (str): 'teacher' (default, as in all of the paper's
             evaluations) or 'student'.
         device (torch.device | str, optional): Defaults to the GPU if there
@@ -61,15 +61,17 @@ def load(
         num_heads (int, optional): Number of attention heads, if neither the
             file nor the size of the ViT determines it.
         mean (Sequence[float], optional): Mean of each channel, instead of the
-            recorded one: in pixel values of the image files, such as 0 to
-            255, and in the order ``encoder.preprocessing.channel_order``.
+            recorded one. It is in pixel values of the image files (0 to 255
+            for 8-bit images), and in the order
+            ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Standard deviation of each channel,
             given in the same way.
         source_grid (tuple[int, int], optional): Patch rows and columns that
             the positions in the file are for. Defaults to the recorded ones,
             or to a square.
         weights (str, optional): 'raw' or 'averaged', for a file that has
-            both. A log line says which are used by default.
+            both. Defaults to those that other programs load. A log line says
+            which are used.
         config (Config, optional): Config of an evaluation, whose
             preprocessing replaces the recorded one.
 

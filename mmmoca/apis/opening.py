@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Opens the inputs of the Python interface: folders, files, memory."""
+"""Opens the images that are passed to the Python interface."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ def image_set(
         with_label (bool): Whether the images have labels.
 
     Returns:
-        ImageSet: The images, as the loader reads them.
+        ImageSet: The images. The loader of ``pipeline`` reads them.
 
     Raises:
         FileNotFoundError: If there is no such place, or no image in it.

@@ -52,10 +52,10 @@ def pretrain(
 
     Args:
         data (str | os.PathLike | Iterable | Dataset): The images, without
-            labels: a folder of images at any depth, a folder of shards, or a
-            Hugging Face data set on disk; or a list or an array of image files
-            and folders of images; or an opened Hugging Face data set. The
-            latter two are saved in ``out``.
+            labels: a folder of images at any depth, a folder of shards, a
+            Hugging Face data set (on disk or opened), or a list or an array of
+            image files and folders of images. A list or an opened data set
+            is saved in ``out``.
         out (str | os.PathLike): Folder for checkpoints, log and config.
         epochs (int, optional): Passes over the images. Defaults to the
             config's number.
@@ -69,8 +69,8 @@ def pretrain(
             images.
         init (str | os.PathLike, optional): Checkpoint to start from, of any
             known layout.
-        resume (bool | str | os.PathLike): Resume from this checkpoint, or, if
-            True, from the latest one in ``out``, if there is one.
+        resume (bool | str | os.PathLike): Checkpoint to resume from. True
+            stands for the latest one in ``out``, if there is one.
         amp (bool): Train in mixed precision. The configs of the paper do so
             in any case.
         progress (bool, optional): Show a progress bar instead of the log. The
@@ -159,7 +159,7 @@ def _stored(
     Lists and opened data sets are saved in ``out``. Their names depend on
     their content, so that no call changes the images of another.
     """
-    if is_opened(data) and len(data):  # an empty one fails as a list below
+    if is_opened(data) and len(data):  # an empty one is refused below
         # Data sets have no public identifier of their content.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):

@@ -192,7 +192,7 @@ def find_backbone(
     check_shapes(tensors, source)
     state_dict, changes = normalise(tensors, record, location.naming, source)
     _check_whole(state_dict, source)
-    # Changes come from LayerScale or rotary positions (DINOv2, DINOv3).
+    # These changes are due to LayerScale or rotary positions (DINOv2, DINOv3).
     scaled = bool(changes)
     if location.choice is not None:
         changes.append(location.choice)

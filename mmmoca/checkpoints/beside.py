@@ -19,8 +19,8 @@ _WEIGHTS = re.compile(r'(pytorch_)?model\.(safetensors|bin)')
 def record_beside(path: str | os.PathLike, naming: str) -> dict:
     """Read the JSON files in the same folder as a file of weights.
 
-    They say how many heads the encoder has, the eps of its norms and how its
-    images are prepared. transformers writes ``config.json`` and
+    They give the encoder's number of heads, the eps of its norms, and the
+    preparation of its images. transformers writes ``config.json`` and
     ``preprocessor_config.json``; timm writes ``config.json``.
 
     Args:

@@ -29,8 +29,8 @@ from .normal_form import (
 from .record import record_of
 
 TEACHER_CLS = 'teacher.cls_token'  # only models for pretraining have it
-# Norms after the last layer: the encoder's (ln1), and the one (ln2) that a
-# classifier has in its place.
+# Norms after the last layer: an encoder has ln1, and a classifier may have ln2
+# instead.
 FINAL_NORMS = {f'ln{n}.{part}' for n in '12' for part in ('weight', 'bias')}
 _LAYER = re.compile(r'(?:^|.*\.)layers\.\d+\.')
 # mmpretrain's backbones resize these tensors while loading them.
@@ -96,11 +96,11 @@ def check_fit(
         not.
 
     Raises:
-        CheckpointError: If no name matches, or not all in a layer do; if
-            weights are not floating-point numbers; if shapes differ, except
-            those that are resized while loading; if mmpretrain would resize
-            positions wrongly; or if a ViT of the module would not compute what
-            the saved ViT did.
+        CheckpointError: If no name matches, or a layer matches only in part;
+            if weights are not floating-point numbers; if shapes differ, except
+            of tensors that are resized while loading; if mmpretrain would
+            resize positions wrongly; or if a ViT of the module would not
+            compute what the saved ViT did.
     """
     own, record = module.state_dict(), record_of(meta)
     shared = saved.keys() & own.keys()
@@ -149,7 +149,7 @@ def check_fit(
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
-    # For example, a ViT of mmseg and one of mmpretrain.
+    # For example, mmseg's ViT has only some of the names of mmpretrain's.
     if _layers(lacking) & _layers(unused) & _layers(shared):
         raise CheckpointError(
             f'{report}: the layers are of another class, and would be loaded '
@@ -215,7 +215,7 @@ def _key_of(misshapen: list[str]) -> str:
 def _arch_options(
     vits: list[tuple[str, VisionTransformer, dict]], record: dict
 ) -> str:
-    """Return the options that give the config the ViT of the file.
+    """Return the options with which the config builds the ViT of the file.
 
     Return '' if the ViTs have the same sizes.
     """
@@ -237,10 +237,10 @@ def _arch_options(
             text = (
                 f'{setting} if the config has this setting; otherwise '
                 f'{whole}, and fit out_indices of the backbone and '
-                'in_channels of necks and heads to it'
+                'in_channels of necks and heads to this ViT'
             )
             if arch.get('num_heads') == 'N':
-                text += ', where N is its number of heads (not in the file)'
+                text += ', where N is the number of heads (not in the file)'
             rows, columns = saved[PROJECTION].shape[-2:]
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
@@ -364,10 +364,10 @@ def _check_vit(
 def without_final_norm(
     checkpoint: dict, model: nn.Module, prefix: str
 ) -> dict:
-    """Leave out those final norms of a checkpoint that a ViT lacks.
+    """Return a checkpoint without the final norms that a ViT lacks.
 
     Feature pyramids and classifiers have other norms instead. MMEngine would
-    warn about the unused ones in the checkpoint.
+    warn that those in the checkpoint are not used.
 
     Args:
         checkpoint (dict): Content of a checkpoint file. Not changed.

@@ -12,7 +12,7 @@ from mmmoca.messages import listed
 from .errors import CheckpointError
 from .names import PROJECTION
 
-# The name of the weight that identifies a ViT, and the library that uses it.
+# Names of weights that identify a ViT, and the libraries that use these names.
 _ANCHORS = {
     'patch_embed.proj.weight': 'timm',
     PROJECTION: 'mmpretrain',
@@ -48,9 +48,9 @@ class Place(NamedTuple):
     """Where an encoder is in a file.
 
     Attributes:
-        container (str): Key of the file that holds the encoder's tensors.
-        prefix (str): Prefix of their names there.
-        naming (str): The library that named them: timm, mmpretrain, ...
+        container (str): Key under which the file has the encoder's tensors.
+        prefix (str): Prefix of the tensors' names under this key.
+        naming (str): The library that named the tensors: timm, ...
     """
 
     container: str

@@ -50,9 +50,9 @@ class NameTable:
 
         Args:
             name (str): The name.
-            column (int): The position of the name to write in each row. If a
-                row is shorter, its last name is written. Defaults to 1, the
-                first name of the other library.
+            column (int): Index of the new name in each row. If a row is
+                shorter, its last name is used. Defaults to 1, the first name
+                of the other library.
         """
         pairs = ((row[0], row[: column + 1][-1]) for row in self._rows)
         return _replace_beginning(name, pairs)
@@ -77,7 +77,7 @@ TIMM = NameTable(
     ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
     ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
     ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma', 'blocks.#.gamma_2'),
-    # timm's name, and that of DINOv3's authors. Only the latter save periods.
+    # timm's name, then the one of DINOv3's authors, who also save periods.
     ('register_tokens', 'reg_token', 'storage_tokens'),
     ('rotary_periods', 'rope_embed.periods'),
     ('ln1', 'norm'),

@@ -242,7 +242,7 @@ def _with_rotary_parts(
     """
     state = dict(state_dict)
     dims = len(state[PROJECTION])
-    # Files of older versions contain a pos_embed of zeros and the periods.
+    # Older files of this package contain a pos_embed of zeros and the periods.
     if state.pop('pos_embed', torch.zeros(1)).any():
         raise CheckpointError(
             f'the encoder in {source} has both rotary and added positions'
@@ -288,7 +288,7 @@ def _without_register_positions(
     """Add the position embeddings of registers to the registers themselves.
 
     In timm's ViTs with registers, pos_embed by default contains rows for the
-    registers, after that of [CLS]. In timm's DINOv2 it contains none.
+    registers, after the row of [CLS]. In timm's DINOv2 it contains none.
     """
     positions = state_dict['pos_embed']
     registers = state_dict.get('register_tokens')
@@ -385,7 +385,7 @@ def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
 
     For one channel, the weights of all old channels are summed, so that a grey
     image gives the same tokens as an image that repeats it in every channel.
-    For N channels, the weights of the old channels are repeated in turn and
+    For N channels, the weights of the C old channels are repeated in turn and
     multiplied by C / N, so that activations keep their scale. timm's
     ``adapt_input_conv`` does the same.
 

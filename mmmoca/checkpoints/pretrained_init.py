@@ -56,7 +56,7 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
             )
             checkpoint = load(guarded(path))
             prefix, changes = init.pop('prefix', None), []
-            if not name and not prefix:  # `pretrained` of a whole model
+            if not name and not prefix:  # argument `pretrained` of a model
                 checkpoint = dict(checkpoint)
                 changes = take_backbone(checkpoint, module, path)
             report, note, part = _check_init(role, module, checkpoint, prefix)

@@ -42,8 +42,8 @@ def check_intact(path: str | os.PathLike) -> bool:
             present format, a zip archive.
 
     Returns:
-        bool: Whether the file can be mapped into memory, because nothing in
-        it is compressed.
+        bool: True if nothing in the file is compressed, so that it can be
+        mapped into memory.
 
     Raises:
         CheckpointError: If the file is not such an archive, if any part of it
@@ -112,7 +112,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _check_file(path: str) -> None:
-    """Refuse a path that is not a file, or a file with part of a model."""
+    """Refuse a path that is not a file, or that has only part of a model."""
     if os.path.isdir(path):
         kinds = '.pth', '.pt', '.bin', '.safetensors'
         names = [name for name in os.listdir(path) if name.endswith(kinds)]
@@ -142,7 +142,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
     except (OSError, MemoryError) as error:
-        # In a truncated file, PyTorch seeks to before the start: EINVAL.
+        # EINVAL: in a truncated file, PyTorch seeks to a negative position.
         if getattr(error, 'errno', None) != errno.EINVAL:
             raise
         raise _unreadable(path) from error

@@ -10,9 +10,8 @@ from torch import nn
 
 from mmmoca.config_parts import preprocessor_of, short_name
 
-MOST_PATCHES = (
-    2**20
-)  # in a recorded grid; rotary positions are allocated for it
+# The most patches in a recorded grid. Rotary positions are allocated for it.
+MOST_PATCHES = 2**20
 # Encoders of these packages can be rebuilt from their weights. The names of
 # other classes are recorded as `computed_by`.
 _KNOWN = 'mmmoca', 'mmpretrain', 'mmengine', 'torch', 'builtins'

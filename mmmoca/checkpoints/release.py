@@ -14,7 +14,7 @@ from .read import read_checkpoint
 from .write import file_record
 
 # Beginnings of names in the authors' release and in this package. In the
-# release, the rest of the name of a ViT's tensor is as in timm.
+# release, the names of a ViT's tensors continue as in timm.
 _EXTRACTOR = 'bow_extractor.bow_extractor.0.'
 _BLOCKS = 'decoder_blocks_cls_pt.', 'decoder_cls_pt.blocks.'
 _RELEASED = {
@@ -52,14 +52,13 @@ _DROPPED = re.compile(
 
 
 def convert_release_name(name: str) -> str | None:
-    """Turn a name in the authors' full model into that in :class:`MOCA`.
+    """Turn a name in the authors' full model into one in :class:`MOCA`.
 
     Args:
         name (str): Key of the released state dict.
 
     Returns:
-        str | None: The key in :class:`MOCA`; None for state that has no
-        counterpart there.
+        str | None: The key in :class:`MOCA`; None if there is no counterpart.
 
     Raises:
         CheckpointError: If the released model has no such name.
@@ -99,7 +98,7 @@ def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
 def convert_release(
     checkpoint: dict, source: str | os.PathLike
 ) -> tuple[dict, list[str]]:
-    """Convert the authors' file to a checkpoint to start pretraining from.
+    """Convert the authors' file to a checkpoint that pretraining starts from.
 
     Teacher, student, decoder, prototype generators, codebook, its pointer
     and mu are kept; the optimiser and all schedules start anew.

@@ -18,7 +18,7 @@ from mmmoca.messages import printable
 
 from .read import read_checkpoint
 
-# A run that is asked to stop between two regular checkpoints writes this.
+# A run writes this file if it is stopped between two regular checkpoints.
 INTERRUPTED = 'interrupted.pth'
 
 

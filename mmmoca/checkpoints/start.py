@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fits the checkpoint that a run starts from to its model.
+"""Fits the initial checkpoint of a run to its model.
 
 ``load_from=FILE`` fills the backbone of a model from a file of any layout.
 ``load_from='mmmoca-start://FILE'`` is for pretraining. It fills the student
@@ -174,6 +174,6 @@ def take_backbone(
 
 
 def _part(name: str) -> str:
-    """Return the part of the model or its head that a tensor belongs to."""
+    """Return the part of the model, or of its head, that contains a tensor."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

@@ -3,7 +3,7 @@
 
 ``torch.load(weights_only=True)`` has a list of allowed functions and classes.
 A file can call them with any arguments, and set the state of the objects that
-they return. Two that MMEngine's files need are unsafe: ``getattr`` leads from
+they return. MMEngine's files need two unsafe ones: ``getattr`` leads from
 any class to ``exec``, and ``numpy.dtype`` can turn numbers into pointers. The
 stand-ins accept only numbers and names. A file cannot call what they return.
 """
@@ -24,7 +24,7 @@ MOST_PARTS = 2**20
 
 
 class _History(HistoryBuffer):
-    """A log history. It ignores the statistics that the file names."""
+    """A log history that ignores the list of statistics in the file."""
 
     def __setstate__(self, state: dict) -> None:
         values, counts = state['_log_history'], state['_count_history']

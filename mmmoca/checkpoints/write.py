@@ -42,10 +42,10 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
 
     Returns:
         dict: A checkpoint for ``load_from``, and for ``Pretrained`` with
-        ``prefix='backbone.'``: ``state_dict``, with names after
-        ``backbone.``, and ``meta.mmmoca``, see :func:`file_record`. The
-        latter includes ``num_heads``, ``norm_eps`` and ``preprocessing`` if
-        the backbone's record has them.
+        ``prefix='backbone.'``. The names in ``state_dict`` begin with
+        ``backbone.``. The record in ``meta.mmmoca`` (see :func:`file_record`)
+        includes ``num_heads``, ``norm_eps`` and ``preprocessing`` if the
+        backbone's record has them.
     """
     known = backbone.record
     names = 'num_heads', 'norm_eps', 'preprocessing'

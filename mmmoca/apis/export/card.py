@@ -10,7 +10,7 @@ from mmmoca.version import __version__
 from ..encoder import Encoder
 from .timm import resampling
 
-# Code that loads a folder of each format and encodes normalised images.
+# For each library, code that loads the folder and encodes normalised images.
 _USAGE = {
     'timm': """\
 import timm
@@ -40,7 +40,8 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
-# Code that prepares an RGB photo for the code above, or computes its features.
+# For each library, code that prepares an RGB photo for the code above. With
+# mmmoca, this code computes the features too.
 _PREPARED = {
     'timm': """\
 import timm
@@ -90,7 +91,8 @@ photo = photo.crop((left, top, left + {width}, top + {height}))"""
 _CARD = """\
 # {title}
 
-Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
+Made by mmmoca {version} from the {which} encoder of `{source}`
+(SHA-256 {sha256}).
 
 Features are taken after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves.
@@ -142,7 +144,9 @@ def write_card(
     if registers := getattr(encoder.backbone, 'num_registers', 0):
         usage = usage.replace('1 + L', f'1 + {registers} + L')
         usage = usage.replace('1:]', f'{1 + registers}:]')
-    assumed = ", ImageNet's mean and std, as the checkpoint records none"
+    assumed = (
+        ". The checkpoint records no mean and std, so ImageNet's are assumed"
+    )
     prepare = _prepare(settings, library)
     text = _CARD.format(
         prepare=prepare.replace('FOLDER', name),

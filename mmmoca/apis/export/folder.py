@@ -27,7 +27,7 @@ from .graph import Features, write_onnx, write_torch_export
 from .timm import write_timm
 from .transformers import write_dinov2, write_transformers
 
-# The largest error of the exported features, as a share of their norm.
+# The largest accepted error of exported features, as a share of their norm.
 TOLERANCE = 1e-4
 
 
@@ -42,9 +42,9 @@ def _write_safetensors(
     return Features(encoder.backbone)(images)  # nothing is converted
 
 
-# The name of each format's library on the Hugging Face Hub, the modules that
-# writing needs, and the function that writes an encoder into a folder and
-# returns what the written files compute from images.
+# For each format: the name of its library on the Hugging Face Hub, the modules
+# that the export needs, and a function that writes an encoder into a folder
+# and returns what the files compute from images.
 FORMATS: dict[str, tuple[str, list[str], Callable]] = {
     'timm': ('timm', ['timm'], write_timm),
     'transformers': ('transformers', ['transformers'], write_transformers),
@@ -136,7 +136,7 @@ def export_encoder(
 
 
 def _record_of(encoder: Encoder) -> dict:
-    """Return the record of an export, which this package can read again."""
+    """Return the record of an export, in the form that this package reads."""
     facts, settings = dict(encoder.metainfo), encoder.preprocessing
     path = facts.pop('checkpoint')
     return file_record(
@@ -154,7 +154,7 @@ def _record_of(encoder: Encoder) -> dict:
 
 
 def _add_record(path: Path, record: dict) -> None:
-    """Add our record to the safetensors file of a library, if it exists."""
+    """Add our record to the safetensors file, if the library wrote one."""
     if path.exists():
         state = read_checkpoint(path)['state_dict']
         write_checkpoint(

@@ -16,7 +16,7 @@ from ..encoder import Encoder
 
 
 class Features(nn.Module):
-    """The module whose forward pass an export computes.
+    """A ViT that returns features as a tuple of tensors, for an export.
 
     Args:
         vit (VisionTransformer): A ViT that returns all tokens after its final

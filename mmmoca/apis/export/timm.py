@@ -48,8 +48,8 @@ def round_periods(vit: VisionTransformer) -> None:
     """Replace periods rounded to bfloat16 with the exact ones, in place.
 
     DINOv3's authors save the periods of rotary positions in bfloat16. Other
-    libraries compute the exact ones. Periods that differ from these by more
-    than rounding are not changed.
+    libraries compute the exact ones. Periods that differ from the exact ones
+    by more than rounding are not changed.
     """
     usual = rotary_periods(4 * len(vit.rotary_periods))
     if torch.allclose(vit.rotary_periods, usual, rtol=1e-2):
@@ -69,7 +69,7 @@ def _tokens(
             state['pos_embed'] = state['pos_embed'][:, 1:]
             state['cls_token'] = state['cls_token'] + first
             options = dict(reg_tokens=registers, no_embed_class=True)
-        # With its arguments, this architecture can be any plain ViT.
+        # Arguments can turn this architecture into any plain ViT.
         # fc_norm would normalise [AVG] again, after the final norm.
         return 'vit_base_patch16_224', dict(options, fc_norm=False)
     round_periods(vit)

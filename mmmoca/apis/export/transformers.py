@@ -19,7 +19,7 @@ from .timm import mlp_ratio, resampling, round_periods, side_or_sides
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor], dinov2: bool
 ) -> tuple[str, dict, int]:
-    """Return the name of a class, its settings, and its column of names.
+    """Return the name of a class, its settings, and its column in HUGGINGFACE.
 
     Changes ``state`` to fit this class.
     """
@@ -139,4 +139,4 @@ def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
     if settings.resize is None:
         return 'ViTImageProcessor', numbers
     numbers |= dict(size=dict(shortest_edge=settings.resize), crop_size=size)
-    return 'BitImageProcessor', numbers  # ViT's does not crop
+    return 'BitImageProcessor', numbers  # ViTImageProcessor does not crop
