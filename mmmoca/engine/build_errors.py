@@ -78,7 +78,7 @@ def _without_type(cfg: dict, error: Exception) -> str:
     for frame, _ in walk_tb(error.__traceback__):
         if frame.f_code.co_name == 'build_from_cfg':
             part = frame.f_locals['cfg']
-    # `part` may contain arguments that a class has added to the config's.
+    # A class may have added arguments to `part` that the config lacks.
     keys = [
         key
         for key, value in entries(cfg)
@@ -128,7 +128,8 @@ def unknown_class(cfg: dict, name: str, kind: str) -> str:
         kind (str): The name of its registry, such as 'model'.
 
     Returns:
-        str: The message, with the keys that name it and similar names.
+        str: The message. It lists the config's keys with this name, and the
+        registered classes with similar names.
     """
     keys = [key for key, value in entries(cfg) if value == name]
     known = {

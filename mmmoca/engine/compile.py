@@ -32,10 +32,10 @@ def compile_forward(
     validation do not depend on what is compiled.
 
     Under DDP, PyTorch splits a graph at the end of each bucket of gradients,
-    so that the bucket is sent during the backward pass. Before PyTorch 2.11,
-    the first version that splitting was tested with, the graph stays whole:
-    PyTorch 2.6 cannot split a graph with a :class:`torch.autograd.Function`,
-    and up to 2.8 the parts `could overwrite each other's memory
+    so that the bucket is sent during the backward pass. This is tested from
+    PyTorch 2.11 on. In earlier versions the graph stays whole: PyTorch 2.6
+    cannot split a graph with a :class:`torch.autograd.Function`, and up to
+    2.8 the parts `could overwrite each other's memory
     <https://github.com/pytorch/pytorch/pull/160745>`_.
 
     Args:
@@ -77,7 +77,7 @@ def compile_forward(
         for module in inner.modules():
             if isinstance(module, TransformerEncoderLayer):
                 compile_method(module, 'forward', **arguments)
-        # The other passes consist of layers.
+        # The loss is the only pass that does not consist of layers.
         passes = [name for name in passes if name == 'head.loss']
     for name in passes:
         path, _, method = name.rpartition('.')

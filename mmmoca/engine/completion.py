@@ -28,8 +28,8 @@ def complete(cfg: Config) -> None:
 
     Raises:
         ImportError: If a module of ``custom_imports`` cannot be imported, or
-            if a module from elsewhere has the name of one in the config's
-            folder.
+            if a module of the same name is imported from elsewhere, although
+            the config's folder has this module.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 
@@ -50,8 +50,9 @@ def complete(cfg: Config) -> None:
 def _home_of(own: dict, cfg: Config) -> str:
     """Return the folder that contains the modules of a config.
 
-    This is the folder of the config or of a config that it inherits, or a
-    folder above these; or else the folder that an earlier run recorded.
+    The search begins with the folder of the config and those above it. The
+    folders of the inherited configs and those above them follow. The last is
+    the folder that an earlier run recorded.
     """
     files = [cfg.filename, *(f.name for f in reversed(config_files(cfg)))]
     folders = [home for f in files for home in Path(f).absolute().parents]
@@ -90,8 +91,7 @@ def _import_own(own: dict, folder: str) -> None:
     except ImportError as error:
         text = (
             f'custom_imports: {error}: {error.__context__} (looked in the '
-            'folders of the config and of those that it inherits, and in the '
-            'folders above)'
+            'folders of the config and its bases, and in the folders above)'
         )
         raise ImportError(text) from error
     for name in [names] if isinstance(names, str) else names:
@@ -103,7 +103,7 @@ def _import_own(own: dict, folder: str) -> None:
 
 
 def _check_origin(name: str, folder: str) -> None:
-    """Refuse a module from elsewhere if the config's folder has one."""
+    """Refuse a module if the config's folder has another of the same name."""
     found = getattr(sys.modules.get(name), '__file__', None)
     for own in (Path(folder, f'{name}.py'), Path(folder, name, '__init__.py')):
         if own.is_file() and found and not own.samefile(found):
@@ -140,7 +140,7 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
             collate = value.get('collate_fn')
             if isinstance(collate, dict):
                 # Inheritance (`mmmoca::...`) adds _scope_ to dicts with a
-                # type, and MMEngine passes it to the function.
+                # type. MMEngine would pass _scope_ to the collate function.
                 collate.pop('_scope_', None)
             sampler = value.get('sampler') or {}
             if sampler.get('type') == 'mmmoca.SeededSampler':

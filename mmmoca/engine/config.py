@@ -43,10 +43,10 @@ def read_run(
         file (str | os.PathLike): The config file. The modules of its
             ``custom_imports`` are also looked for in the folder of the file
             and in the folders above it.
-        options (dict | Sequence[str]): Settings, such as ``epochs``, that
-            :mod:`.templates` defines for this config, and full keys, which
-            take precedence over settings; or the texts ``KEY=VALUE`` of a
-            command line.
+        options (dict | Sequence[str]): Settings that :mod:`.templates` defines
+            for this config, such as ``epochs``, and full keys. Full keys take
+            precedence over settings. Options from a command line are texts,
+            ``KEY=VALUE``.
         stages (Sequence[str]): The stages to run, from 'train', 'val' and
             'test'. The folders of images that they read must exist. A
             training run without 'val', or with ``val_cfg=None``, has no
@@ -80,9 +80,9 @@ def read_run(
         ImportError: If a module of ``custom_imports`` cannot be imported.
         SyntaxError: If a config is not valid Python.
         ValueError: If an option names a key that nothing reads, if the config
-            lacks the first of ``stages``, or if two checkpoints to start from
-            or two precisions are given. See also :func:`check_config` and
-            :func:`check_segmentation`.
+            does not define the first of ``stages``, or if two checkpoints to
+            start from or two precisions are given. See also
+            :func:`check_config` and :func:`check_segmentation`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
@@ -146,7 +146,7 @@ def _override(
 
 
 def _validate_without_labels(cfg: Config) -> None:
-    """Validate by the agreement of neighbours, not k-NN, or not at all."""
+    """Replace k-NN with the agreement of neighbours, or with no validation."""
     loop = cfg.val_cfg
     if loop.get('agreement') is None:
         _leave_out_validation(cfg)

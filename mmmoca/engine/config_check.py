@@ -56,8 +56,9 @@ _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
     r'(train|val|test)_(cfg|dataloader)|env_cfg'
 )
-# The top-level keys that a run reads: those of MMEngine's Runner, of its parts
-# and ours. They are listed here because importing Runner imports PyTorch.
+# The top-level keys that a run reads: those of MMEngine's Runner and its
+# parts, and those of this package. They are listed here because importing
+# Runner imports PyTorch.
 _KEYS = (
     'auto_scale_lr cfg custom_hooks data_preprocessor default_hooks '
     'default_scope env_cfg experiment_name launcher load_from log_level '
@@ -111,7 +112,8 @@ def check_config(cfg: Config) -> None:
 
 def _misspelt(settings: dict, known: set[str]) -> Iterator[str]:
     """Yield the top-level keys that are misspellings of known keys."""
-    # A key is a variable if its value has another type than the known key's.
+    # A key is a variable, not a slip, if its value and that of the known key
+    # have different types.
     pairs = [
         (name, key)
         for key in settings.keys() - known
@@ -230,15 +232,15 @@ def is_variable(name: str) -> bool:
 def wrong_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> str | None:
-    """Find a mean and std for values from 0 to 1 instead of 0 to 255.
+    """Check that a mean and std are not for values from 0 to 1.
 
     Args:
         mean (Sequence[float], optional): Mean of each channel.
         std (Sequence[float], optional): Standard deviation of each channel.
 
     Returns:
-        str: What is wrong, and what to write; None if they may be right. A
-        mean of 0 with a std of 1 is right: it changes nothing.
+        str: What is wrong, and what to write; None if the mean and std may
+        be right. A mean of 0 with a std of 1 is right: it changes nothing.
     """
     numbers = [*(mean or ()), *(std or ())]
     if not mean or not std or {*mean} == {0} and {*std} == {1}:

@@ -96,11 +96,11 @@ def _explained(file: str | os.PathLike) -> Iterator[None]:
 
 
 def _explanation(file: str | os.PathLike, error: Exception) -> str | None:
-    """Return an explanation of an error of MMEngine, or None.
+    """Return an explanation of an MMEngine error, or None.
 
     MMEngine treats a config that imports anything but built-in modules as one
-    with ``read_base()``. If a file is not valid Python, its error does not
-    name the file.
+    with ``read_base()``. If a file is not valid Python, MMEngine's error does
+    not name the file.
     """
     text = str(error)
     if isinstance(error, FileNotFoundError):
@@ -188,7 +188,7 @@ def _content(name: str) -> str | None:
 
 
 def _parsed(name: str, content: str) -> ast.Module:
-    """Parse a config file of any format into Python code.
+    """Parse a config file of any format into a Python syntax tree.
 
     In JSON and YAML, MMEngine's placeholders, {{...}}, are replaced with 0.
     """

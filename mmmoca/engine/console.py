@@ -36,7 +36,7 @@ _WARNINGS = (
 
 @contextmanager
 def without_idle_warnings() -> Iterator[None]:
-    """Ignore warnings that no config can avoid, and those that are logged."""
+    """Ignore warnings that no config can avoid or that are also logged."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', DataWarning)
         for message in _WARNINGS:

@@ -47,7 +47,7 @@ def wait_for_device() -> None:
 
 
 class _Enough(BaseException):
-    """Ends a rehearsal. It is not an Exception: a runner logs those."""
+    """Ends a rehearsal. A runner would log it if it were an Exception."""
 
 
 class _RehearsalHook(Hook):
@@ -123,8 +123,8 @@ def dry_run(
             with what :class:`LookHook` found in the data, or with None if
             ``look`` of the config is None.
         processes (int, optional): Number of processes of the run to describe.
-            This process takes the steps of one of them. Defaults to the number
-            of processes that were started.
+            The dry run then takes the steps of a single process. Defaults to
+            the number of processes that were started.
 
     Returns:
         dict[str, str]: Facts by title: what the run starts from; the numbers
@@ -135,8 +135,8 @@ def dry_run(
         and the numbers that follow from images and steps.
 
     Raises:
-        Exception: Any error of building the run, of its first steps or of the
-            validation batch.
+        Exception: Any error from building the run, from its first steps or
+            from the validation batch.
     """
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     if processes is not None:
@@ -145,7 +145,7 @@ def dry_run(
     run = run_size(short, len(dataset))
     new_words = place(short, NEW_WORDS)[1]
     if processes is not None and new_words:
-        # A batch of one process may have fewer images than new words.
+        # One process's batch may have fewer images than there are new words.
         fitting = math.gcd(new_words, short.train_dataloader.batch_size)
         short.model.codebook.num_new_words = fitting
     _keep_nothing(short)

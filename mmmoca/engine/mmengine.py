@@ -20,7 +20,7 @@ def checkpoint_any_input(model: nn.Module, names: Sequence[str]) -> None:
     """Let modules recompute activations even if their input has no gradient.
 
     MMEngine's ``activation_checkpointing`` uses PyTorch's older (reentrant)
-    form, in which a layer after frozen layers gets no gradients.
+    checkpointing. With it, a layer after frozen layers gets no gradients.
 
     Args:
         model (nn.Module): The model without wrappers, to which MMEngine has
@@ -91,7 +91,7 @@ def micro_batches(wrapper: OptimWrapper) -> int:
 def built_loops(runner: Runner) -> list[BaseLoop]:
     """Return the loops that a run has built, and the loops within them.
 
-    Loops that are not built yet are still configs.
+    Loops that are not built yet are still configs, and are left out.
     """
     loops = [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
     parts = (x for loop in loops for x in vars(loop).values())
@@ -114,13 +114,13 @@ def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
 
 
 def stop_workers(runner: Runner) -> None:
-    """End the processes of loaders whose workers are persistent.
+    """End the persistent workers of a run's loaders.
 
     Otherwise PyTorch (2.11) waits five seconds for each of them when a program
     on a GPU ends: more than a minute for 16 workers.
 
     Args:
-        runner (Runner): The runner with the loaders, which can be used again.
+        runner (Runner): The runner. Its loaders can be used again.
     """
     for loader in loaders_by_role(runner).values():
         # The private names are those of PyTorch 2.11.

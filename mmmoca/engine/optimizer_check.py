@@ -102,7 +102,7 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
         elif key not in own and isinstance(group[key], Real | None):
             continue  # some optimisers count steps in a group
         held = [s.get(key) for s in (group, own)]
-        # A schedule changes the number itself, so compare the initial ones.
+        # Schedules change the current numbers, so compare the initial numbers.
         pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
         if key == 'betas' and 'initial_momentum' in own:
             held = pair = [s.get(key, ())[1:] for s in (group, own)]

@@ -30,11 +30,11 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
 
     Returns:
         Any: The value, which depends on what the config has at the key. If the
-        config has a string there, the value is the text itself. The same holds
-        if the config has nothing there and the key's name is that of a path,
-        unless the text is True or False. If the config has a list of strings,
-        the value is a list of strings, or the name of a file that lists them.
-        Otherwise it is what MMEngine reads.
+        config has a string there, the value is the text itself. If the config
+        has nothing there, but the key's name is that of a path, the value is
+        also the text itself, except for True and False. If the config has a
+        list of strings, the value is a list of strings, or the name of a file
+        that lists them. Otherwise the value is what MMEngine reads.
 
     Raises:
         ValueError: If MMEngine cannot read the text.
@@ -140,8 +140,8 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
         is None if there is no such key.
 
     Raises:
-        ValueError: If a list has no part of the type, or several; or if the
-            key has a number where the config has no list.
+        ValueError: If no part of a list has the type, or several have it; or
+            if the key has a number where the config has no list.
     """
     held, names = cfg, []
     for name in key.split('.'):

@@ -44,8 +44,8 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
         key: cfg.pop(key) for key in kinds if is_setting(cfg.get(key))
     }
     given, whole = _read(cfg, options, kinds, files)
-    # Full keys are written here and again below: what a setting writes may
-    # depend on them, and they override it.
+    # Full keys are written here, because what a setting writes may depend on
+    # them, and again below, because they override settings.
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
@@ -151,7 +151,7 @@ def _held(cfg: Any, key: str) -> Any:
 
 
 def _roots(cfg: Config) -> dict[str, list[str]]:
-    """Return the folders of the parts of each data set, by its loader."""
+    """Return, for each loader, the folders that its data set reads."""
     found = {}
     for stage in ('train', 'val', 'test'):
         for name, loader in stage_loaders(cfg, stage).items():
@@ -190,7 +190,7 @@ def _check_key(
         if name in RUN_KEYS:  # the model has its own
             same = [f'model.{name}']
         elif not (read and same and value):
-            return  # for the user's own code
+            return  # the user's own code may read it
         raise ValueError(
             f'{key} changes nothing, as a run does not read {name}: '
             f'write {listed(same, 2)}'

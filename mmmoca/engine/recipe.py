@@ -65,8 +65,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
 
     Args:
         run (RunSize): The images, the batch and the steps.
-        words (int, optional): K, if it is given. Defaults to None: K is
-            computed.
+        words (int, optional): K, the number of words in the codebook. By
+            default it is computed.
 
     Returns:
         dict[str, float]: Learning rate, momentum of the teacher, K and K_new,
@@ -89,8 +89,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
         filled = math.floor(math.log2(run.batch * warmup))
         words = 2 ** max(6, min(12, max(10, power), filled))
     # The paper has 4 new words. A short run needs more, so that the warm-up
-    # replaces all words of the initial noise. The new words are from different
-    # images of the step, and K_new divides K.
+    # replaces all initial words, which are noise. The new words are from
+    # different images of the step, and K_new divides K.
     wanted = max(4, words / warmup)
     most = run.batch - run.missing
     fitting = [n for n in range(1, most + 1) if words % n == 0]
@@ -99,7 +99,7 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
 
 
 def _loaded_words(cfg: Config) -> int | None:
-    """Return K of the checkpoint that a run loads, None if it has no codebook.
+    """Return the loaded checkpoint's K, or None if it has no codebook.
 
     All processes call this.
     """
@@ -125,8 +125,9 @@ def complete_recipe(
 ) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
-    Every process calls this before it builds the runner. K is that of the
-    checkpoint if the run resumes one, or starts from one with a larger K.
+    Every process calls this before it builds the runner. A resumed run keeps
+    the K of its checkpoint. So does a run that starts from a checkpoint whose
+    K is larger than the computed K.
 
     Args:
         cfg (Config): The config, changed in place.
@@ -147,8 +148,9 @@ def complete_recipe(
     words = None if given[WORDS] == 'auto' else given[WORDS]
     numbers = recipe_numbers(run, words)
     loaded = _loaded_words(cfg) if words is None else None
-    # A run cannot be resumed with another K. A start with another K begins a
-    # new codebook, which is better than one of too few words.
+    # A run cannot be resumed with another K. A run that starts from a
+    # checkpoint with another K begins a new codebook, which is better than to
+    # keep one with too few words.
     if loaded and (cfg.get('resume') or loaded > numbers[WORDS]):
         numbers = recipe_numbers(run, loaded)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}

@@ -97,7 +97,7 @@ def _texts(config: dict, keys: re.Pattern) -> dict[str, str]:
 
 
 def changed_settings(old: object, new: dict[str, str]) -> list[str]:
-    """Compare the settings of two trainings.
+    """Compare the settings of two training runs.
 
     Args:
         old (object): The :func:`training_settings` in a checkpoint.

@@ -28,7 +28,7 @@ from mmmoca.registry import DATASETS
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
-    """Check the data sets that a segmentor is about to read.
+    """Check that a segmentor fits the data sets that it is about to read.
 
     A ViT under a linear head must be frozen as a whole, or not at all. Crop
     sizes must be multiples of the patch size. Heads must have the data set's
@@ -41,8 +41,8 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
 
     Raises:
         FileNotFoundError: See :func:`check_files`.
-        ValueError: If one of these conditions fails. The message says what to
-            write instead.
+        ValueError: If the config or the files are wrong. The message says what
+            to write instead.
     """
     _check_frozen(cfg.model)
     zeros = {}
@@ -154,7 +154,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
 
 
 def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
-    """Refuse what the softmax cross-entropy of mmsegmentation cannot do."""
+    """Refuse settings that break mmsegmentation's softmax cross-entropy."""
     if short_name(loss) != 'CrossEntropyLoss' or loss.get('use_sigmoid'):
         return
     if classes == 1:

@@ -134,7 +134,7 @@ def _unchecked_slip(cfg: Config) -> str | None:
 def _lost_change(
     file: ConfigFile, names: Set[str], read: Callable[[str], Config]
 ) -> str | None:
-    """Find a variable that a file changes while a key keeps its old value."""
+    """Find a variable that a file changes while a key keeps the old value."""
     bases = [read(name) for name in file.bases if names]
     old = {n: plain(b[n]) for b in bases for n in names & b.keys()}
     lists = [name for name in old if isinstance(old[name], dict | list)]

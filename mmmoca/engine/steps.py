@@ -117,7 +117,7 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def advice_to_go_on(runner: Runner) -> str:
-    """Return advice, for an error, on where to resume a diverged run."""
+    """Return the beginning of advice on where to go on after divergence."""
     last = find_latest_checkpoint(runner.work_dir)
     # In a copied work dir, `last_checkpoint` names a file of the original.
     own = last and os.path.samefile(Path(last).parent, runner.work_dir)
@@ -142,5 +142,5 @@ def mix_seed(*numbers: int) -> int:
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
-    """Count the optimiser steps in iterations, even an unfinished one."""
+    """Count the optimiser steps in iterations, including unfinished ones."""
     return -(-iterations // micro_batches(runner.optim_wrapper))

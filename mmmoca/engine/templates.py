@@ -311,7 +311,7 @@ SETTINGS: dict[str, Callable] = {
 }
 
 
-# Setting -> key. A file that writes the key drops the setting it inherits.
+# Setting -> key. A file that writes the key does not inherit the setting.
 REPLACED_BY = dict(epochs='train_cfg.max_iters', steps='train_cfg.max_epochs')
 
 
@@ -319,7 +319,9 @@ def _write(part: ConfigDict | None, **values: Any) -> None:
     """Write the values that are not None."""
     given = {key: value for key, value in values.items() if value is not None}
     if given and part is None:
-        raise TypeError('the config lacks the part to set: does it train?')
+        raise TypeError(
+            'the config lacks the part to set: is it a config for training?'
+        )
     if given:
         part.update(given)
 

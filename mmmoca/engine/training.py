@@ -37,15 +37,14 @@ def run(cfg: Config, progress: bool = False) -> Runner:
         Runner: The runner after training.
 
     Raises:
-        Exception: Any error of building the run or of running it.
+        Exception: Any error from building the run or from training.
     """
     join_processes(cfg)
     dataset = training_set(cfg)
     numbers = complete_recipe(cfg, len(dataset)) | scale_lr(cfg)
     with ExitStack() as stack:
         # Lock before building the runner, which writes its log to the work
-        # dir: the log of a run that starts in the same second has the same
-        # name.
+        # dir: two runs that start in the same second would share one log.
         on_main_process(_lock, cfg.work_dir, stack)
         runner = build_runner(cfg, dataset)
         if progress:

@@ -47,10 +47,10 @@ class CheckpointFitHook(Hook):
     this package's pretraining, the authors' checkpoint, or one of DINO, iBOT,
     MAE, MSN, MoCo-v3, DeiT or timm. If the backbone of the model is
     mmpretrain's ViT, the encoder in the checkpoint becomes this ``backbone``.
-    If there are two encoders, it is the teacher, or, with
-    ``mmmoca-student://FILE``, the student. A checkpoint of the same model, or
-    one that shares a neck or a head with it, is loaded unchanged; so is the
-    checkpoint of a resumed run. Weights to start pretraining from
+    If the checkpoint has two encoders, the hook takes the teacher; with
+    ``mmmoca-student://FILE`` it takes the student. A checkpoint of the same
+    model, or one that shares a neck or a head with it, is loaded unchanged; so
+    is the checkpoint of a resumed run. Weights to start pretraining from
     (``mmmoca-start://``) are fitted to the model.
 
     MMEngine loads the names that match and only logs the others, so that a
@@ -92,7 +92,7 @@ class CheckpointFitHook(Hook):
         self.filled: list[str] = []
 
     def before_run(self, runner: Runner) -> None:
-        """Check the files of ``Pretrained`` inits; choose how to load."""
+        """Check ``Pretrained`` inits; choose how ``load_from`` is read."""
         model = unwrap_model(runner.model)
         training, address = is_training(runner), load_address(runner)
         starts = training and not resumes(runner)
@@ -112,7 +112,7 @@ class CheckpointFitHook(Hook):
     def _compare_record(
         self, runner: Runner, record: dict, source: str, *notes: str
     ) -> None:
-        """Warn of notes, and of differences from the record of a file."""
+        """Log notes, and differences from a file's record, as warnings."""
         config = runner.cfg.to_dict()
         own = run_record(config, unwrap_model(runner.model))
         notes += (
@@ -124,7 +124,7 @@ class CheckpointFitHook(Hook):
             self.filled.append(note)
 
     def before_train(self, runner: Runner) -> None:
-        """Load the start of pretraining; refuse random weights if asked to."""
+        """Load weights to start from; refuse random weights if asked to."""
         if self._start is not None:
             with local_file(self._start.removeprefix(START_SCHEME)) as file:
                 model = unwrap_model(runner.model)

@@ -79,11 +79,11 @@ class AtomicCheckpointHook(CheckpointHook):
     """:class:`CheckpointHook` that writes a checkpoint whole or not at all.
 
     The hook writes every checkpoint, including the best one, under another
-    name, and renames it when it is complete. Then it removes older ones. It
-    refuses to write weights that are not finite. A checkpoint that is due
-    within an optimiser step (gradient accumulation) is written at the end of
-    the step, since gradients are not saved. If ``EarlyStoppingHook`` ends the
-    run, the hook writes a last checkpoint.
+    name, and renames it when it is complete. Then the hook removes older
+    checkpoints. It refuses to write weights that are not finite. A checkpoint
+    that is due within an optimiser step (gradient accumulation) is written at
+    the end of the step, since gradients are not saved. If
+    ``EarlyStoppingHook`` ends the run, the hook writes a last checkpoint.
 
     A resumed run loads the newest intact checkpoint in its work dir. A warning
     names newer ones that are damaged. A new run refuses a work dir that
@@ -228,8 +228,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Take over the list of best and kept checkpoints of a resumed run."""
-        # MMEngine removes the earlier best file, so its path must be in the
-        # work dir of this run, which may be a copy of another one.
+        # MMEngine removes the earlier best file. This file must be in the work
+        # dir of this run, even if the work dir is a copy of another one.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):
@@ -238,8 +238,8 @@ class AtomicCheckpointHook(CheckpointHook):
             elif key == 'keep_ckpt_ids':
                 hub.update_info(key, [int(step) for step in value])
         super().before_train(runner)
-        # After each best checkpoint, MMEngine writes a regular one unless this
-        # is None. A best checkpoint cannot be resumed.
+        # After each best checkpoint, MMEngine also writes a regular one unless
+        # `last_ckpt` is None. Only the regular one can be resumed.
         self.last_ckpt = ''
 
     def after_val_epoch(

@@ -23,9 +23,9 @@ class ClassCheckHook(Hook):
     """Compares the classes of a run's data sets with those of its model.
 
     All data sets must have the same classes. In a classifier, ``num_classes``
-    of the head must be the number of these classes. So must ``num_classes`` of
-    ``data_preprocessor``, which Mixup and CutMix read, if it is set. A test
-    compares the classes of its images with those that its checkpoint was
+    of the head must be the number of these classes. If ``data_preprocessor``
+    has ``num_classes``, for Mixup and CutMix, it must be this number, too. A
+    test compares the classes of its images with those that its checkpoint was
     trained on, if the checkpoint names them. Validations and tests refuse a
     mask with labels that belong to no class, because mmsegmentation's metric
     would silently leave out such pixels.

@@ -35,8 +35,8 @@ class CodebookHook(Hook):
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. This is decided on the device,
-    from numbers that are the same on all processes. The output
-    ``codebook_kept`` is then 1, and :class:`StepLogHook` warns.
+    from numbers that are the same on all processes. If tokens are not finite,
+    the output ``codebook_kept`` is 1, and :class:`StepLogHook` warns.
 
     Before training the hook warns if the codebook has more words than the run
     can replace.

@@ -81,8 +81,8 @@ class LookHook(Hook):
 def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
     """Refuse annotations that mmdetection's metric would misread.
 
-    If a file lists images without annotations, COCO's evaluation would give -1
-    for every metric. The evaluation sorts categories by id, but for
+    If a file has no annotations, COCO's evaluation would give -1 for every
+    metric. The evaluation sorts categories by id, but for
     ``classwise=True`` mmdetection names them in the order of the file.
     """
     for stage in sets.keys() & {'val', 'test'}:

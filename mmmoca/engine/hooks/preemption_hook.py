@@ -48,7 +48,7 @@ class PreemptionHook(Hook):
         StoppedRun: After the checkpoint is written. The exit status is 75.
     """
 
-    # This hook stops the run before any other hook of the next step.
+    # This hook stops the run before other hooks begin the next step.
     priority = 'HIGHEST'
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 

@@ -11,7 +11,7 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Shows a progress bar of training, with loss and a metric."""
+    """Shows a progress bar of training, with the loss and a metric."""
 
     priority = 'LOWEST'
 

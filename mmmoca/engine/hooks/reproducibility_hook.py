@@ -142,8 +142,7 @@ class ReproducibilityHook(Hook):
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)
         # Loading a checkpoint has replaced runner.seed. A sampler from another
-        # package gets the new seed if it has the run's old one, rather than
-        # one from the config.
+        # package gets the new seed, unless the config gives it its own seed.
         if own or getattr(sampler, 'seed', None) == self._seed:
             sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):

@@ -115,7 +115,8 @@ class StepLogHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:
         """Keep the step's scalars; read them if a log line is due."""
-        if stepped(runner):  # else both are from an earlier step
+        # Between micro-batches, the norm and the flag are of an earlier step.
+        if stepped(runner):
             norm = getattr(runner.optim_wrapper, 'grad_norm', None)
             step = dict(grad_norm=norm, skipped=skipped(runner))
             outputs |= {k: v for k, v in step.items() if v is not None}

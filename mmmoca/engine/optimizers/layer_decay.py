@@ -55,8 +55,8 @@ class LayerDecayOptimWrapperConstructor(
                 place.
             module (nn.Module): The model, or a part of it in recursive calls.
             prefix (str): Prefix of the part's parameter names.
-            get_layer_depth (Callable, optional): Function that returns the
-                depth of a parameter, given its name, and the number of depths.
+            get_layer_depth (Callable, optional): Function that takes the name
+                of a parameter, and returns its depth and the number of depths.
                 Defaults to None: the method of the module's ``backbone``, or
                 else that of the module.
         """

@@ -47,9 +47,9 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
             clipping, a scalar on the device. None without clipping.
-        skipped (Tensor | None): 1 if the loss scaler skipped the last step
-            because its gradients were not finite, else 0, a scalar on the
-            device. None if the loss is not scaled.
+        skipped (Tensor | None): A scalar on the device: 1 if the loss scaler
+            skipped the last step because its gradients were not finite, else
+            0. None if the loss is not scaled.
 
     Args:
         loss_scale (str | float | dict): See :class:`AmpOptimWrapper`.
@@ -59,7 +59,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         **kwargs: See :class:`AmpOptimWrapper`.
 
     Raises:
-        ValueError: If ``dtype`` is not one of these.
+        ValueError: If ``dtype`` is another type.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
     suppression, RoIAlign) accept float32 only.
 
     Args:
-        dtype (str | torch.dtype): On CUDA, see
+        dtype (str | torch.dtype): The type on CUDA, see
             :class:`MixedPrecisionOptimWrapper`. Defaults to 'float16'.
         **kwargs: See :class:`MixedPrecisionOptimWrapper`.
     """

@@ -12,7 +12,7 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Groups parameters: model or prototypes, with or without decay.
+    """Puts prototypes and parameters without decay into their own groups.
 
     Biases and other 1-D parameters do not decay. The prototype generators
     have their own learning rate and weight decay, which this package's

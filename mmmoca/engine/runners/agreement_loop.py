@@ -32,7 +32,7 @@ class NeighbourAgreementValLoop(FeatureLoop):
 
     Args:
         *args: See :class:`FeatureLoop`. The loader yields two views of each
-            image, the same ones in each pass, like that of
+            image, the same ones in each pass. Its config may be from
             :func:`~mmmoca.engine.views.views_loader`.
         k (int): Number of neighbours, at most a tenth of the images.
             Defaults to 10.

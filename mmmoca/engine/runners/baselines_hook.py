@@ -93,8 +93,8 @@ class BaselinesHook(Hook):
             'the settings or the images of the validation have changed since '
             'the run was saved, so its numbers cannot be compared with '
             'earlier ones. The run is compared with the encoder that it '
-            'resumes from, and the best checkpoint is chosen among those from '
-            'here on. Earlier best_* files are kept'
+            'resumes from, and the best checkpoint is chosen among later '
+            'ones. Earlier best_* files are kept'
         )
         hub = runner.message_hub
         for key in [*hub.runtime_info]:
@@ -140,8 +140,8 @@ def _verdict(last: float, baselines: dict[str, float], margin: float) -> str:
 
     Args:
         last (float): The metric at the end.
-        baselines (dict[str, float]): The metric by baseline: first that of the
-            encoder that the run started from, then that of raw pixels.
+        baselines (dict[str, float]): The metric of each baseline, by name. The
+            encoder that the run started from comes first, then raw pixels.
         margin (float): The smallest difference that is meaningful.
     """
     gain = round(last - next(iter(baselines.values())), 1)  # as it is logged

@@ -46,7 +46,7 @@ class ConsoleRunner(Runner):
     - The environment, the config and the list of hooks are in the log file,
       but not on the terminal.
     - It can also train with several processes without GPUs.
-    - It compiles the forward pass, where MMEngine compiles ``train_step``.
+    - It compiles the forward pass. MMEngine would compile ``train_step``.
     - It stops the workers of all loaders at the end.
     - The config is written to the work dir only when all hooks have accepted
       the run. From then on, an error is logged with its traceback.
@@ -167,7 +167,7 @@ class ConsoleRunner(Runner):
 
     @staticmethod
     def build_dataloader(*args, **kwargs) -> DataLoader:
-        """Build a loader that checks each image as it is decoded."""
+        """Build a loader that checks each image when it is decoded."""
         loader = Runner.build_dataloader(*args, **kwargs)
         # An endless sampler repeats images. A batch that contains each image
         # more than ten times is probably a slip.
@@ -206,7 +206,7 @@ class ConsoleRunner(Runner):
         ) from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
-        """Load a checkpoint with our reader, which runs no code from it."""
+        """Load a checkpoint with our reader, which runs no code in it."""
         # MMEngine prints what it also logs.
         with redirect_stdout(None):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)

@@ -86,7 +86,7 @@ class FeatureLoop(TestLoop):
         self.data_root = data_root
 
     def measures_only(self, kind: type[ImageMetric]) -> bool:
-        """Return whether all metrics are of ``kind``, with its prefix."""
+        """Return whether all metrics are of ``kind`` and have its prefix."""
         return all(
             isinstance(metric, kind) and metric.prefix == kind.default_prefix
             for metric in self.evaluator.metrics
@@ -172,7 +172,7 @@ class FeatureLoop(TestLoop):
         return loader
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Encode normalised images, (B, C, H, W), with the model: (B, D)."""
+        """Compute features, (B, D), of normalised images, (B, C, H, W)."""
         options = {} if self.which is None else dict(which=self.which)
         with torch.autocast(inputs.device.type, enabled=self.fp16):
             feats = unwrap_model(self.runner.model).extract_feat(

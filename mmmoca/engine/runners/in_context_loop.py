@@ -28,11 +28,11 @@ from .feature_loop import LOG_INTERVAL, FeatureLoop
 class InContextTestLoop(FeatureLoop):
     """Segments images with the labels of the most similar patches in a bank.
 
-    The protocol of Hummingbird (Balazevic et al., NeurIPS 2023, section 3.1),
-    without any training. Predictions are enlarged to the size of the true
-    masks, and mmsegmentation's metrics compare the two. The result does not
-    depend on the number of ranks. The metric ``bank_patches`` is the size of
-    the bank. Results with banks of different sizes are not comparable.
+    This is the protocol of Hummingbird (Balazevic et al., NeurIPS 2023,
+    section 3.1). Nothing is trained. Predictions are enlarged to the size of
+    the true masks, and mmsegmentation's metrics compare the two. The result
+    does not depend on the number of ranks. The metric ``bank_patches`` is the
+    size of the bank. Results with banks of different sizes are not comparable.
 
     Args:
         *args: See :class:`FeatureLoop`. The metrics are mmsegmentation's.

@@ -22,11 +22,11 @@ from .feature_loop import FeatureLoop
 class LowShotTestLoop(FeatureLoop):
     """Classifies from 1, 2 or 5 images per class, or 1 % of all images.
 
-    The paper's low-shot protocol (Table 5d, after MSN). The frozen feature is
-    the mean of the patch tokens WITHOUT the final norm (for MSN, the [CLS]
-    token without it). Each feature has its own mean subtracted, and is then
-    L2-normalised. A multinomial logistic regression is fitted to each set of
-    images. The ranks divide the regressions among themselves.
+    This is the paper's low-shot protocol (Table 5d), which follows MSN. The
+    frozen feature is the mean of the patch tokens WITHOUT the final norm (for
+    MSN, the [CLS] token without it). Each feature has its own mean subtracted,
+    and is then L2-normalised. A multinomial logistic regression is fitted to
+    each set of images. The ranks divide the regressions among themselves.
 
     Each image's data sample gets ``lowshot_pred`` for
     :class:`LowShotAccuracy`: a dict from the name of each subset to the labels
