@@ -39,15 +39,15 @@ class LoadBands(LoadImage):
         channels (int): C, the number of channels of every image; equal to
             ``in_channels`` of the backbone.
         channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
-            ``'first'`` for (C, H, W). Defaults to None: whichever of the two
-            axes has C entries.
+            ``'first'`` for (C, H, W). Defaults to None: the first or the last
+            axis, whichever has C entries.
         nodata (float | str, optional): Value that marks pixels without a
-            measurement, such as -9999 or ``'nan'``. NaN then also marks such
-            pixels. Defaults to None: the value in GDAL's tag of a TIFF,
-            or no value if there is no such tag.
-        fill (float | str, optional): Value that replaces those pixels.
-            Defaults to None: the mean of the channel's measured pixels in this
-            image, or 0 if there are none.
+            measurement, such as -9999 or ``'nan'``. Defaults to None: the
+            value in GDAL's tag of a TIFF, or no value if there is no such
+            tag. If there is a value, NaN marks such pixels, too.
+        fill (float | str, optional): New value of pixels without a
+            measurement. Defaults to None: the mean of the channel's measured
+            pixels in this image, or 0 if there are none.
         **kwargs: ``skip_unreadable``, ``max_unreadable`` and
             ``backend_args`` of :class:`LoadImage`.
 
@@ -199,7 +199,7 @@ class LoadBands(LoadImage):
 
 
 def _of_bands(header: Header, img: np.ndarray) -> Header:
-    """Adapt the header of a file to the bands read from it, (H, W, C)."""
+    """Return a file's header, adapted to its loaded bands, (H, W, C)."""
     there = math.prod(header.size) * header.channels * header.frames
     left = header.frames if img.size < there else 1  # pages that are not bands
     return header._replace(

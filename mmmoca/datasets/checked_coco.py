@@ -110,7 +110,7 @@ class CheckedCocoDataset(CocoDataset):
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Parse an image with the objects that mmdet uses, but count all."""
+        """Count all objects of an image, and parse those that mmdet uses."""
         image = raw_data_info['raw_img_info']
         names, size = (
             self.metainfo['classes'],
@@ -125,7 +125,7 @@ class CheckedCocoDataset(CocoDataset):
         return super().parse_data_info(dict(raw_data_info, raw_ann_info=taken))
 
     def filter_data(self) -> list[dict]:
-        """Leave out images without objects, but refuse to leave out all."""
+        """Apply ``filter_cfg``, and raise if it leaves no image."""
         data = super().filter_data()
         if self.data_list and not data:
             raise ValueError(

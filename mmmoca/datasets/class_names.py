@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checks that data sets that belong together have the same classes."""
+"""Checks that two sets of images have the same classes."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

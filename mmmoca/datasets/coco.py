@@ -5,7 +5,7 @@ from mmmoca.registry import DATASETS
 
 
 # This is a function because a class would have to inherit from mmdet's, and
-# pretraining must need neither mmdet nor its compiled operators.
+# pretraining must work without mmdet and its compiled operators.
 @DATASETS.register_module(name='CheckedCocoDataset')
 def coco(**dataset) -> BaseDataset:
     """Build mmdet's ``CocoDataset`` and check its files.
@@ -24,11 +24,11 @@ def coco(**dataset) -> BaseDataset:
     Raises:
         ValueError: If the file is not an annotation file in COCO's format, or
             has ids, references, boxes or masks that make no sense; if all
-            objects are unusable or crowds (a few unusable objects are left out
-            with a warning); if ``filter_cfg`` leaves no image; if a class
-            of ``metainfo`` is not among the categories, or their orders
-            differ; or if an annotation has no mask although
-            ``LoadAnnotations`` loads masks.
+            objects are unusable or crowds; if ``filter_cfg`` leaves no image;
+            if the classes of ``metainfo`` are not all among the categories,
+            or are in another order; or if an annotation has no mask although
+            ``LoadAnnotations`` loads masks. If only some objects are unusable,
+            they are left out with a warning.
         FileNotFoundError: If images are missing or outside ``data_prefix``.
     """
     from .checked_coco import CheckedCocoDataset

@@ -25,8 +25,8 @@ _REQUIRED = dict(
 _UNIQUE = dict(
     images=('id', 'file_name'), annotations=('id',), categories=('id', 'name')
 )
-# The pattern of a number in a compressed RLE. If its last character is
-# missing, pycocotools reads beyond the end of the string.
+# The pattern of a number in a compressed RLE. If the string ends within a
+# number, pycocotools reads beyond the end of the string.
 _COUNT = '[P-o]{0,6}[0-O]'
 
 
@@ -130,7 +130,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return 'segmentation is missing, although with_mask=True reads it'
     if isinstance(mask, dict):
         counts = _counts(mask.get('counts'))
-        # pycocotools leaves pixels that the counts do not reach undefined.
+        # In pycocotools, pixels that the counts do not reach are undefined.
         same = mask.get('size') == size and sum(counts) == math.prod(size)
         return (
             None if same and min(counts) >= 0 else 'RLE does not fit its image'
@@ -165,8 +165,8 @@ def _counts(rle: Any) -> list[int]:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):
         return []
-    # From the fourth on, each number is the difference from the count two
-    # before.
+    # The fourth number and all later ones are differences from the count two
+    # places earlier.
     numbers = [*map(_number, re.findall(_COUNT, rle))]
     odd, even = accumulate(numbers[1::2]), accumulate(numbers[2::2])
     return [numbers[0], *odd, *even]

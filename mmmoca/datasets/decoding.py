@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Decodes all images of the project, from files and in memory."""
+"""Decodes images for the whole project, from files and in memory."""
 
 import io
 import math

@@ -20,7 +20,7 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# The label, in counts, of files that a later file in the same archive
+# Counts use this phrase for files that a later file in the same archive
 # replaces. No option can include such files.
 REPLACED = 'replaced by a later file of the same name'
 TAKE = (

@@ -3,8 +3,8 @@
 
 MOCA's augmentation is defined by torchvision on PIL images (paper, appendix
 "Image augmentations pseudo-code"). Each function here reproduces PIL's
-arithmetic, including its truncation of fractions, so that swapping the
-pipeline does not change the distribution of the views.
+arithmetic, including its truncation of fractions, so that the views have the
+same distribution as with torchvision's pipeline.
 """
 
 import math
@@ -142,8 +142,9 @@ def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     and three times along the columns (Gwosdek et al., "Theoretical
     Foundations of Gaussian Convolution by Extended Box Filtering", 2011).
     As in PIL, the result is rounded after each pass. Blurring a uint8 image
-    in one pass, with the three boxes' common kernel or a sampled Gaussian,
-    would leave up to 12 % less contrast between neighbouring pixels.
+    in one pass, with the three boxes combined into one kernel or with a
+    sampled Gaussian, would leave up to 12 % less contrast between neighbouring
+    pixels.
 
     Args:
         img (np.ndarray): Image of shape (H, W) or (H, W, C), uint8 or float32.

@@ -42,7 +42,7 @@ _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
 _TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
 # For each photometric interpretation of a TIFF: Pillow's mode, and the number
-# of colour channels. Interpretations that are not listed have one.
+# of colour channels, where it is not 1.
 _MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
 _COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
 # The last bytes of a complete file, by format.
@@ -72,7 +72,8 @@ class Header(NamedTuple):
             that it was cut short.
         odd_exif (bool): Whether the file has EXIF data that cannot be read.
         scaled (bool): Whether Pillow has to scale the values to 8 or 16 bits,
-            as for a PGM or PPM with another maximum or a BMP of 15 or 16 bits.
+            as for a PGM or PPM with a maximum such as 1023, or for a BMP of 15
+            or 16 bits.
     """
 
     format: str
@@ -204,7 +205,7 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """Describe an array; channels are the shorter of its two outer axes."""
+    """Describe an array; its shorter outer axis counts as the channels."""
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
@@ -268,7 +269,7 @@ def _header_of_tiff(content: bytes) -> Header:
     kinds = first.get(Tag.ExtraSamples, unlabelled)
     clear = more > 0 and (1 in kinds or 2 in kinds)
     extra = max(0, more - clear)
-    # Pillow does not open the file, because it would log what it cannot read.
+    # Pillow is not used here, because it would log what it cannot read.
     mode = _MODES.get(photometric) if bits <= 8 and not extra else None
     if mode is None:
         kind = _KINDS.get(_first(first, Tag.SampleFormat), 'uint')
@@ -386,7 +387,7 @@ def _png_chunks(content: bytes) -> dict[bytes, bytes]:
 
 
 def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
-    """Return whether a file ends as its format requires, if that is known."""
+    """Return whether a file ends as its format requires; True if unknown."""
     if kind in ('JPEG', 'MPO'):
         # The end marker follows the start of the pixels. Cameras may append
         # more data after it.

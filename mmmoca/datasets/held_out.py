@@ -25,8 +25,8 @@ def held_out(
 
     Args:
         dataset (dict): Config of a data set, not of a wrapper.
-        every (int): n. The images n - 1, 2 n - 1 and so on are held out.
-            Defaults to 10.
+        every (int): n. The images with the indices n - 1, 2 n - 1 and so on
+            are held out. Defaults to 10.
         rest (bool): Whether to return the images that are not held out.
             Defaults to False.
 
@@ -63,8 +63,8 @@ def evenly_spaced(
         number (int): Largest number of images.
 
     Returns:
-        BaseDataset | NumberedSets: The parts of the data sets that contain
-        these images; ``NumberedSets`` unless there is exactly one part.
+        BaseDataset | NumberedSets: The chosen images; ``NumberedSets`` if they
+        come from several data sets.
     """
     if isinstance(dataset, BaseDataset):
         wholes = [dataset]

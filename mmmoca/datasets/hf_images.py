@@ -49,12 +49,12 @@ class HFImages(ImageSet):
         FileNotFoundError: At build time, if there is no such data set or
             split, or it is empty.
         ImportError: At build time, if ``datasets`` is not installed.
-        OSError: See :class:`ImageSet`; also if a column contains no images.
+        OSError: See :class:`ImageSet`; also if the image column has no images.
         ValueError: At build time, if the named column does not exist, or if
             none is named and there is not exactly one to choose (the message
             lists the columns); if the label column does not contain class
             numbers, or a row has no label; if the image column has a ``mode``
-            other than 'RGB'; or for an ``ann_file``.
+            other than 'RGB'; or if ``ann_file`` is given.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class HFImages(ImageSet):
 
 
 def is_opened(data: object) -> bool:
-    """Return whether data is a Hugging Face ``Dataset``; import nothing."""
+    """Return whether data is a Hugging Face ``Dataset``, without imports."""
     kind = type(data)
     name = f'{kind.__module__}.{kind.__name__}'
     return name == 'datasets.arrow_dataset.Dataset'
@@ -127,7 +127,7 @@ class HFRows(Sequence):
         ValueError: If the column does not exist, or none is named and there is
             not exactly one; if it has a ``mode`` other than 'RGB'; if the data
             set is empty, or transforms its rows.
-        OSError: For a row without an image, or one that names a file outside
+        OSError: For a row without an image, or a row that names a file outside
             ``folder``.
     """
 
@@ -161,7 +161,7 @@ class HFRows(Sequence):
         if name is None:
             raise OSError(f'there is no image in row {index}')
         path = os.path.join(self.folder, name)
-        # The author of the set chose the name: it must stay in the folder.
+        # The author of the set chose the path. It must not leave the folder.
         if outside(self.folder, [path]):
             raise OSError(
                 f'row {index} names {name}, which is not in the folder of the '
@@ -185,7 +185,7 @@ def _load(folder: str) -> 'Dataset':
         )
     try:
         state = json.loads(Path(folder, 'state.json').read_text())
-        # The author of the set chose the names: all must stay in the folder.
+        # The author of the set chose the paths. None may leave the folder.
         files = [f['filename'] for f in state['_data_files']]
         for path in (os.path.join(folder, name) for name in files):
             if outside(folder, [path]):
@@ -251,7 +251,7 @@ class ArrowBackend(BaseStorageBackend):
         return _images(folder, column)[int(row)]
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """Return the bytes of one image as a text, see :meth:`get`."""
+        """Return the bytes of one image as text, see :meth:`get`."""
         return self.get(filepath).decode(encoding)
 
 

@@ -133,7 +133,7 @@ def visible_folders(root: str) -> list[str]:
 
 
 def _made_by(folder: str) -> str | None:
-    """Describe a folder that a system or a run made; None for any other."""
+    """Describe a folder if a system or a run made it; else return None."""
     name = os.path.basename(folder)
     if name in _OF_MACHINES:
         return name
@@ -167,7 +167,7 @@ def visible_files(
         OSError: If a folder cannot be read, or its path is too long for the
             system. The error names the folder.
     """
-    # Real paths identify folders: not every file system numbers its folders.
+    # Real paths identify folders: not every file system has inode numbers.
     above = {os.path.realpath(root), os.path.abspath(root)}
     seen = {os.path.realpath(p) for a in above for p in Path(a).parents}
     places = [root]

@@ -17,8 +17,8 @@ def stored_in(path: str) -> str | None:
         path (str): Path of an image, or its ``tar://`` or ``arrow://`` URL.
 
     Returns:
-        The shard, or ``state.json`` of the Hugging Face data set, which
-        changes when its images do; None for a path.
+        The shard, or ``state.json`` of the Hugging Face data set (it changes
+        when the images do); None if ``path`` is a file path.
     """
     if match := TAR_ADDRESS.fullmatch(path):
         return match[1]

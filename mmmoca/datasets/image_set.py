@@ -176,7 +176,7 @@ class _Infos(Sequence):
 
 
 def judge_images(dataset: Sized) -> None:
-    """Change a data set so that it checks each image when it decodes it.
+    """Change a data set so that each image is checked when it is decoded.
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
     black, so :class:`LoadImage` replaces it. Then images are tried until one

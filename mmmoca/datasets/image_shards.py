@@ -27,9 +27,9 @@ TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
 class ImageShards(ImageSet):
     """Images in tar files, in the layout of WebDataset.
 
-    Every visible file or link in a shard that has the extension of an image
-    counts as an image; a link stands for the file in the shard that it
-    points to. The label of an image is the whole number in ``KEY.cls``, or
+    In a shard, every visible file or link with the extension of an image
+    counts as an image. A link stands for the file that it points to, in the
+    same shard. The label of an image is the whole number in ``KEY.cls``, or
     ``label`` in ``KEY.json``, where KEY is the name of the image up to the
     first dot. A file ``classes.txt`` in the folder of the shards may name the
     classes, one per line.
@@ -42,8 +42,8 @@ class ImageShards(ImageSet):
         data_root (str): The shards: a folder of ``*.tar``, read in
             alphabetical order; one such file; or a brace pattern such as
             ``/data/train-{000000..000146}.tar``.
-        data_prefix (str): Sub-folder of ``data_root``, or a file or a brace
-            pattern in it, if any.
+        data_prefix (str): Sub-folder, file or brace pattern inside
+            ``data_root``, if any.
         with_label (bool): Whether to look for labels.
         extensions (str | Sequence[str]): See :class:`ImageSet`.
         image_suffix (str, optional): Which image to use if a sample has

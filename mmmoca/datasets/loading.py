@@ -57,16 +57,16 @@ class LoadImage(LoadImageFromFile):
         reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
             size as long as its shorter side keeps this many pixels. None
             always decodes the full size. Suppose that views have n pixels a
-            side, and that crops have at least the share ``a`` of the area and
-            an aspect ratio from 3/4 to 4/3. Then ``n / (0.75 * a)**0.5`` loses
-            nothing, because no crop is smaller than its view. With n = 224 and
-            a = 0.2, this is 579, which saves work if the shorter side has 1158
-            pixels or more.
+            side, and that crops cover at least a fraction ``a`` of the image
+            and have an aspect ratio from 3/4 to 4/3. Then
+            ``n / (0.75 * a)**0.5`` loses nothing, because no crop is smaller
+            than its view. With n = 224 and a = 0.2, this is 579, which saves
+            work if the shorter side has 1158 pixels or more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images that a
             process tolerates; three standard deviations are added for chance.
-            It is checked from the 50th image on. Defaults to 0.2.
+            The check begins with the 50th image. Defaults to 0.2.
         cut_to_8_bits (bool): Allow files with more than 8 bits per channel,
             and use the upper 8 bits. By default such a file counts as
             unreadable. :class:`LoadBands` keeps the values of these files.
@@ -248,8 +248,9 @@ class LoadImage(LoadImageFromFile):
         Raises:
             DepthError: If it has more than 8 bits, or bands that are neither
                 colours nor transparency.
-            TypeError: If an array is not uint8, (H, W) or (H, W, C) with 1, 3
-                or 4 channels, or if a PIL image has more than 8 bits.
+            TypeError: If an array is not uint8, or its shape is neither (H, W)
+                nor (H, W, C) with 1, 3 or 4 channels; or if a PIL image has
+                more than 8 bits.
         """
         if isinstance(source, np.ndarray):
             known = source.ndim == 2 or source.shape[2:] in ((1,), (3,), (4,))
@@ -354,7 +355,7 @@ def size_problem(path: str, size: tuple[int, int], info: dict) -> str | None:
         path (str): The image.
         size (tuple[int, int]): Its height and width when it is loaded.
         info (dict): The entry of the image, which may have ``height`` and
-            ``width``. Its boxes and masks refer to that size.
+            ``width``, the size that its boxes and masks refer to.
 
     Returns:
         str | None: What to correct, or None if the sizes are equal.

@@ -58,7 +58,7 @@ def read_labels(
 
 
 def read_mask(path: Path, image: Path) -> np.ndarray:
-    """Read the mask of an image in a file.
+    """Read a mask, and compare its size with that of its image file.
 
     Args:
         path (Path): See :func:`read_labels`.
@@ -90,7 +90,7 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
 
 def mask_beside(image: Path) -> Path | None:
-    """Find the mask of an image in a folder ``masks``.
+    """Look for the mask of an image in folders named ``masks``.
 
     Args:
         image (Path): ``DIR/images/<place>`` or ``DIR/<place>``.

@@ -16,7 +16,7 @@ from mmmoca.registry import DATA_SAMPLERS, DATASETS, TRANSFORMS
 
 
 class SeededIndex(int):
-    """Index of a sample that carries the seed of its augmentation."""
+    """A sample's index, with the seed of the sample's augmentation."""
 
     seed: int
 

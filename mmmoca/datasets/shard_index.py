@@ -32,9 +32,9 @@ def read_index(
 
     A link counts as the file in the archive that it points to. The headers are
     read once, and an index of the images is saved next to the shard, as
-    ``SHARD.index.json``. A later call uses the index if it is intact and was
-    made for the same size and modification time of the shard, and for the same
-    extensions.
+    ``SHARD.index.json``. A later call uses the index if it is intact, and if
+    the size and modification time of the shard and the extensions have not
+    changed.
 
     Args:
         shard (str): Path of the tar file.
@@ -160,7 +160,7 @@ def _is_label(name: str) -> bool:
 
 
 def _end_of(place: str, links: dict[str, str]) -> str:
-    """Return the end of a chain of links, or a link of it if circular."""
+    """Return the end of a chain of links; if circular, one of the links."""
     seen = set()
     while place in links and place not in seen:
         seen.add(place)

@@ -126,12 +126,13 @@ class ColorJitter(_ColorJitter):
     **Modified Keys:** ``img``.
 
     Args:
-        brightness (float | Sequence[float]): Factor is drawn from [1 -
+        brightness (float | Sequence[float]): The factor is drawn from [1 -
             brightness, 1 + brightness], or from the given (min, max).
         contrast (float | Sequence[float]): As for ``brightness``.
         saturation (float | Sequence[float]): As for ``brightness``.
-        hue (float | Sequence[float]): Shift is drawn from [-hue, hue], with a
-            hue of at most 0.5 (half the circle), or from the given (min, max).
+        hue (float | Sequence[float]): The shift is drawn from [-hue, hue],
+            with a hue of at most 0.5 (half the circle), or from the given
+            (min, max).
 
     Raises:
         ValueError: For images that are not uint8 with three channels.

@@ -15,9 +15,9 @@ def knn_search(
 ) -> tuple[Tensor, Tensor]:
     """Find the k rows of the bank that are most similar to each query.
 
-    The search runs through both sets in chunks, so that at most ``chunk_size``
-    squared similarities exist at a time, whatever the size of the bank. Among
-    equally similar rows, the first ones are chosen.
+    The search runs through both sets in chunks, so that at most
+    ``chunk_size**2`` similarities exist at a time, whatever the size of the
+    bank. Among equally similar rows, the first ones are chosen.
 
     Args:
         query (Tensor): (Q, D), rows L2-normalised.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Loaders of labelled images: their folder, their classes and their checks."""
+"""Sets the folder of a loader, reads its classes and labels, and checks it."""
 
 import copy
 from typing import Any
@@ -96,7 +96,8 @@ def check_mask_labels(
             class.
 
     Raises:
-        ValueError: If the mask has any other label of ``number`` or more.
+        ValueError: If the mask has any other label that is not below
+            ``number``.
     """
     labels = sample.gt_sem_seg.data
     counted = ~torch.isin(labels, labels.new_tensor(ignored))

@@ -21,8 +21,8 @@ def group_limits(name: str) -> list[list[int]]:
     these limits apply.
 
     Args:
-        name (str): 'memory.max' or 'cpu.max'. The latter has a quota and its
-            period.
+        name (str): 'memory.max' or 'cpu.max'. A limit of the latter has two
+            numbers: a quota and its period.
 
     Returns:
         list[list[int]]: The numbers of each limit; empty if there is none.

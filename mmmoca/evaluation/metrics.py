@@ -101,12 +101,12 @@ def top_accuracies(num_classes: int) -> tuple[int, ...]:
 class KNNAccuracy(ImageMetric):
     """Top-1 and top-5 accuracy, in percent, of every (k, temperature).
 
-    Use it with :class:`KNNValLoop` or :class:`KNNTestLoop`, which give samples
-    ``gt_label``, ``num_classes`` and ``knn_pred`` (setting -> labels, best
-    first). Metrics are named ``knn/top1_k20`` or, with several temperatures,
-    ``knn/top1_k20_t0.07``. Top-5 is computed for ten classes or more. A class
-    without a single vote never counts as predicted. For arguments and errors
-    see :class:`ImageMetric`.
+    Use it with :class:`KNNValLoop` or :class:`KNNTestLoop`, which give each
+    sample ``gt_label``, ``num_classes`` and ``knn_pred`` (setting -> labels,
+    best first). Metrics are named ``knn/top1_k20`` or, with several
+    temperatures, ``knn/top1_k20_t0.07``. Top-5 is computed for ten classes or
+    more. A class without a single vote never counts as predicted. For
+    arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'knn'
@@ -130,7 +130,7 @@ class KNNAccuracy(ImageMetric):
 class NeighbourAgreement(ImageMetric):
     """Agreement of neighbours, in percent, a metric that needs no labels.
 
-    Use it with :class:`NeighbourAgreementValLoop`, which gives samples
+    Use it with :class:`NeighbourAgreementValLoop`, which gives each sample
     ``agreement``. The metric is named ``agreement/neighbours``. For arguments
     and errors see :class:`ImageMetric`.
     """
@@ -148,9 +148,9 @@ class NeighbourAgreement(ImageMetric):
 class LowShotAccuracy(ImageMetric):
     """Mean and standard deviation of top-1 accuracy over the training sets.
 
-    Use it with :class:`LowShotTestLoop`, which gives samples ``gt_label`` and
-    ``lowshot_pred`` (name -> the label that each set's classifier predicts).
-    Metrics, in percent, are named ``lowshot/top1_<name>`` and
+    Use it with :class:`LowShotTestLoop`, which gives each sample ``gt_label``
+    and ``lowshot_pred`` (name -> the label that each set's classifier
+    predicts). Metrics, in percent, are named ``lowshot/top1_<name>`` and
     ``lowshot/top1_<name>_std`` (the population standard deviation; left out if
     there is only one set). For arguments and errors see :class:`ImageMetric`.
     """
@@ -172,7 +172,7 @@ class LowShotAccuracy(ImageMetric):
 class LinearProbeAccuracy(ImageMetric):
     """Accuracy, in percent, of the best classifier of a probe.
 
-    Use it with :class:`~mmmoca.models.LinearProbe`, which gives samples
+    Use it with :class:`~mmmoca.models.LinearProbe`, which gives each sample
     ``label_places``, ``base_lrs`` and ``num_classes``. The best classifier has
     the highest top-1 accuracy on the images whose samples have ``held_out``,
     see :func:`~mmmoca.datasets.held_out`. These images are used only for this
@@ -189,9 +189,9 @@ class LinearProbeAccuracy(ImageMetric):
     advice = "use it with model.type='mmmoca.LinearProbe'"
 
     def record(self, sample: dict) -> tuple[np.ndarray, bool]:
-        """Return the places of the true label, (H,), and the held-out flag.
+        """Return the ranks of the true label, (H,), and the held-out flag.
 
-        The place is 0 for a classifier that predicts the true label.
+        The rank is 0 for each of the H classifiers that predicts this label.
         """
         self._base_lrs = sample['base_lrs']
         self._num_classes = sample['num_classes']
@@ -201,7 +201,7 @@ class LinearProbeAccuracy(ImageMetric):
     def compute_metrics(
         self, results: list[tuple[np.ndarray, bool]]
     ) -> dict[str, float]:
-        """Return the results and the index of the best classifier."""
+        """Return the best classifier's accuracies, learning rate and index."""
         places, held_out = map(np.stack, zip(*results))  # (N, H), (N,)
         judges = places[held_out] if held_out.any() else places
         top1 = 100.0 * (judges < 1).mean(axis=0)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The feature of a checkpoint that each protocol for frozen encoders uses."""
+"""Which feature of a checkpoint each protocol for frozen encoders uses."""
 
 from typing import NamedTuple
 

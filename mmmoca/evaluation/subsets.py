@@ -91,9 +91,9 @@ def read_subsets(
 
     Args:
         subsets (dict[str, str | Sequence[str] | dict | None]): Name -> one
-            list, or several; or a dict with ``shots`` or ``percent`` of
-            :func:`draw_subset` and the number of ``sets`` to draw, by default
-            3. None leaves a name out.
+            list, or several. To draw lists instead, give a dict with
+            ``shots`` or ``percent`` of :func:`draw_subset`, and ``sets``, the
+            number of lists (3 by default). None leaves a name out.
         folder (str): Folder that contains the class folders.
         classes (Sequence[str]): Names of the class folders, in the order of
             the labels.

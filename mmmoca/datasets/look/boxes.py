@@ -117,7 +117,8 @@ class BoxFacts:
             )
             left = sum(map(len, self.left_out.values()))
             counted = (
-                ". COCO's evaluation counts those of this run's classes: "
+                ". COCO's evaluation still counts those that belong to this "
+                "run's classes: "
                 'remove them from the file, or set iscrowd=1'
             )
             judged = judged and self.left_out.keys() != {OTHERS}
@@ -203,7 +204,7 @@ def _polygons(mask: object) -> list[list[float]] | None:
 
 
 def _corners(mask: object, height: int) -> list[list[float]] | None:
-    """Return two corners around an uncompressed RLE; None for other masks."""
+    """Return the box of an uncompressed RLE as two corners, or else None."""
     counts = mask.get('counts') if isinstance(mask, dict) else None
     if not isinstance(counts, list) or not are_finite(counts):
         return None

@@ -30,7 +30,7 @@ PIXELS = 200  # images that are decoded
 LONG = 8  # an image is long if its sides have a larger ratio
 NAMED = 5  # unreadable images that are named for each set
 LABELS = 32  # class numbers in masks are below this, or 255
-MOST_LABELS = 200_000  # these are counted within a second
+MOST_LABELS = 200_000  # labels that can be counted within a second
 _UNCLEAR = 'turned by EXIF, with annotated boxes'
 # How images that stand out are loaded, by the phrase that describes them.
 _HINTS = {
@@ -69,7 +69,8 @@ class ImageFacts:
             :data:`LABELS` to 254.
         sums (np.ndarray): Means and mean squares of each channel, summed over
             the decoded images, (2, C), colours in RGB order.
-        crop (int): Largest side of a crop, in pixels; 0 without crops.
+        crop (int): Shorter side of the largest crop, in pixels; 0 if there are
+            no crops.
         pixels (int): Number of images to decode.
         seconds (float): Longest time for reading headers.
         wrong (list[str]): Images that a run cannot use, and why.
@@ -159,8 +160,8 @@ class ImageFacts:
         self, info: dict, load: LoadImageFromFile, header: Header
     ) -> None:
         """Count what the pixels of an image show, see :meth:`add_file`."""
-        # The size in the entry is not passed on. If it is wrong, `add_file`
-        # has reported it, and here it would raise an error.
+        # The size in the entry is not passed on. `add_file` has reported a
+        # wrong size, and the loader would raise an error for it.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
         between = (img >= LABELS) & (img < 255)
@@ -194,7 +195,7 @@ class ImageFacts:
         return f'at least {number} of {self.headers} ({self.pixels} decoded)'
 
     def cells(self) -> dict[str, str]:
-        """Return the cells of this set in the table, by names of rows."""
+        """Return the cells of this set in the table, by row name."""
         found = {'images': f'{self.number}'}
         if self.left_out:
             found['left out'] = counted(self.left_out)
@@ -258,8 +259,8 @@ def image_facts(
 ) -> ImageFacts:
     """Look at the images of a data set.
 
-    The headers of at most 20 000 files are read, in random order. The loader
-    of the set also decodes the first ``pixels`` of these images.
+    The headers of at most 20 000 files are read, in random order. The set's
+    loader also decodes the first few of these images.
 
     Args:
         dataset (Sized): An MMEngine data set, or a wrapper of data sets.
@@ -399,7 +400,7 @@ def images_section(
 
 
 def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say where the classes of val or test differ from train or bank."""
+    """Say where classes of val or test differ from those of train or bank."""
     lines = []
     for role in ('val', 'test'):
         for other in ('train', f'{role} bank'):
@@ -437,8 +438,8 @@ def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
             if facts.labels and absent and not (facts.names and others.names):
                 lines.append(
                     f'{role}: no image has the labels {listed(absent)} of '
-                    f'{name}. Not both of these sets name their classes: make '
-                    'sure that both number them alike'
+                    f'{name}. At least one of the two sets has no class '
+                    'names: make sure that both number the classes alike'
                 )
     return lines
 

@@ -36,10 +36,10 @@ class MaskFacts:
     Attributes:
         classes (Sequence[str]): Names of the classes, in order.
         number (int): Number of masks that were read.
-        pixels (Counter[int]): Number of pixels of each class, by its number.
+        pixels (Counter[int]): Number of pixels of each class, by class number.
             The key -1 counts the pixels that are left out.
         masks (Counter[int]): Number of masks in which each class occurs, by
-            its number. The key -1 counts the masks with left-out pixels.
+            class number. The key -1 counts the masks with left-out pixels.
         kinds (Counter[str]): Number of masks of each format, mode and bits.
         palettes (Counter[bytes]): Number of masks with each palette, cut to
             the colours of the classes.
@@ -203,7 +203,7 @@ def wanted_names(dataset: BaseDataset) -> str:
 
 
 def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
-    """Count images of other extensions, and masks without an image.
+    """Count files of other extensions, and masks without an image.
 
     Args:
         dataset (BaseDataset): An mmsegmentation data set. If it has a list

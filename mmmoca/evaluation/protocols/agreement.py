@@ -14,8 +14,8 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
 
     For each image, the k nearest images are found twice: once with the first
     views of all images, once with their second views. The agreement is the
-    Jaccard index of the two sets: the number of images in both over the number
-    in either.
+    Jaccard index of the two sets: the number of images in both, divided by
+    the number in at least one.
 
     All ranks call this together, each with its own images. The result does not
     depend on the number of ranks.

@@ -104,14 +104,14 @@ def knn_predictions(
             fewer than k, all of them vote.
         queries (FeatureShard): Images to classify; rows L2-normalised.
         settings (Sequence[tuple[str, int, float]]): See :func:`knn_settings`.
-        num_classes (int): C, the number of classes. If the bank has larger
-            labels, C is the largest label + 1. Defaults to 0.
+        num_classes (int): C, the number of classes. If the bank has a label
+            of C or more, C becomes the largest label + 1. Defaults to 0.
 
     Yields:
         list[dict]: Batches of queries, with a dict for each query:
         ``sample_idx``, ``num_classes``, ``gt_label``, ``knn_pred`` (setting ->
-        up to five labels with a vote, best first) and, from the first setting,
-        ``pred_score``, (C,), and ``pred_label``, (1,).
+        up to five labels with a vote, best first), ``pred_score``, (C,), and
+        ``pred_label``, (1,). The last two come from the first setting.
 
     Raises:
         ValueError: If the bank has only one class, or images without a class,

@@ -42,9 +42,9 @@ def linear_predictions(
 
     Returns:
         list[dict]: For each image of ``val``, the same keys as from
-        :meth:`~mmmoca.models.LinearProbe.predict`: ``label_places``, (H,), the
-        rank that each of H classifiers gives the true class (0 is correct),
-        ``base_lrs`` and ``num_classes``.
+        :meth:`~mmmoca.models.LinearProbe.predict`: ``label_places``, (H,),
+        ``base_lrs`` and ``num_classes``. ``label_places`` is the rank that
+        each of the H classifiers gives the true class (0 is correct).
     """
     device = get_device()
     feats, labels = train.feats.to(device), train.labels.to(device)

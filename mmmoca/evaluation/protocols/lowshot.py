@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Logistic regression on frozen features, for the low-shot protocol.
 
-The regression is the one of MSN and of the authors' code. The caller chooses
+MSN and the code of MOCA's authors use this regression, too. The caller chooses
 the feature: [CLS] in MSN and the mean patch token in MOCA, both before the
 final norm.
 """
@@ -47,7 +47,7 @@ def fit_low_shot(
 ) -> tuple['LogisticRegression', bool]:
     """Fit a multinomial logistic regression without intercept.
 
-    Minimises the sum of the samples' cross-entropies plus lambda / 2 times
+    It minimises the sum of the samples' cross-entropies plus lambda / 2 times
     the squared norm of the weights. (Cyanure, which the paper and MSN use,
     takes the mean: its lambda is this one divided by the number of samples.)
 
@@ -57,8 +57,8 @@ def fit_low_shot(
         labels (np.ndarray): Their labels, (n,).
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
-        tol (float): L-BFGS stops when no entry of the gradient of that sum
-            exceeds ``tol``, whatever n is. Defaults to 1e-4.
+        tol (float): L-BFGS stops when no entry of the gradient of the
+            minimised sum exceeds ``tol``, whatever n is. Defaults to 1e-4.
 
     Returns:
         tuple[LogisticRegression, bool]: The fitted classifier, and whether it
