@@ -207,7 +207,10 @@ def draw_subset(
             f'100), but got shots={shots} and percent={percent}'
         )
     if len(images) < 2:
-        raise ValueError(f'there is only one class: {listed(images, 3)}')
+        raise ValueError(
+            'at least two classes are needed, but the images have '
+            f'{listed(images) or "none"}'
+        )
     drawn = []
     for number, (name, files) in enumerate(sorted(images.items())):
         count = shots or max(1, round(len(files) * percent / 100))
