@@ -19,8 +19,8 @@ from pathlib import Path
 # Environment variable with the path of a file to which a program writes its
 # status and its last line (see `_launch`).
 LAST_LINE = 'MMMOCA_LAST_LINE'
-# When PyTorch passes on an error from a loader's worker, its text begins with
-# a traceback. This matches all of it before the worker's own message.
+# When PyTorch passes on an error from a loader's worker, the text begins with
+# a traceback. This pattern matches everything before the worker's own message.
 _WORKERS = re.compile(r'^Caught .*^[\w.]+(?:Error|Exception): ', re.M | re.S)
 _SHOW = warnings.showwarning
 _SHOWN: set[str] = set()

@@ -2,9 +2,9 @@
 """Install mmcv with compiled operators, which mmdet needs.
 
 An isolated build of mmcv does not find PyTorch and silently leaves out the
-operators. pip and uv may cache that wheel and install it again. This program
-builds the installed version of mmcv in this very environment, once for each
-machine: it keeps the wheel in ``$XDG_CACHE_HOME/mmmoca``
+operators. pip and uv may cache the resulting wheel and install it again. This
+program builds the installed version of mmcv in this very environment, once for
+each machine: it keeps the wheel in ``$XDG_CACHE_HOME/mmmoca``
 (``~/.cache/mmmoca``).
 """
 
@@ -38,8 +38,8 @@ def with_cuda() -> bool:
     """Return whether to build operators for GPUs.
 
     There must be a CUDA toolkit, and either a GPU or the environment variable
-    CUDA_HOME or FORCE_CUDA. The variables are for machines without a GPU on
-    which a container image is built.
+    CUDA_HOME or FORCE_CUDA. Set one of them to build a container image
+    on a machine without a GPU.
     """
     import torch
     from torch.utils.cpp_extension import CUDA_HOME

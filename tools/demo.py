@@ -18,8 +18,8 @@ from _arguments import (
     run_program,
 )
 
-# Threads that spin while they wait take the cores from the process that loads
-# the images. OpenMP reads this when PyTorch is imported.
+# Otherwise waiting threads would spin and take cores from the process that
+# loads the images. OpenMP reads this when PyTorch is imported.
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +72,7 @@ def default_folder(data: str | None) -> Path:
         data (str, optional): Folder of the user's images.
 
     Returns:
-        Path: A folder whose name contains that of the folder of images.
+        Path: A folder that is named after the folder of images, if any.
     """
     own = f'_{Path(data).resolve().name}' if data else ''
     return Path(f'work_dirs/demo{own}')

@@ -8,7 +8,7 @@ set -euo pipefail
 CONFIG=${1:?Usage: $0 CONFIG PROCESSES [arguments of train.py]}
 GPUS=${2:?Usage: $0 CONFIG PROCESSES [arguments of train.py]}
 TOOLS=$(cd "$(dirname "$0")" && pwd)
-# The shell would evaluate whatever else stands there when it divides.
+# The division below would run any other text as a shell expression.
 if ! [[ $GPUS =~ ^[1-9][0-9]*$ ]]; then
     printf 'PROCESSES must be a whole number, not %q\n' "$GPUS" >&2
     exit 2

@@ -39,7 +39,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('--batch-size', type=positive_integer, default=64, help=number)
     workers = 'workers per process that read images (one per core, up to 8)'
     add('--workers', type=int, help=workers)
-    device = 'such as cpu or cuda:1 (by default a GPU if there is one)'
+    device = 'device, such as cpu or cuda:1 (by default a GPU if there is one)'
     add('--device', help=device)
     half = 'compute in half precision (bf16 on a CPU)'
     add('--amp', action='store_true', help=half)

@@ -17,7 +17,7 @@ git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$folder"
 cd "$folder"
 unset PYTHONPATH
 
-# What `make` takes for its own .venv.
+# Make a .venv that `make` takes for its own.
 environment() { # PYTHON
     "${PYTHON:-$1}" -m venv --clear .venv
     .venv/bin/python -m pip install -q uv
@@ -29,8 +29,9 @@ install() {
 }
 
 # mmsegmentation and mmdet import mmcv's operators, which an old setuptools
-# builds. mmsegmentation does not name ftfy, and mmpretrain imports what
-# transformers 4.50 removed, the oldest that our tests of it ask for.
+# builds. mmsegmentation needs ftfy but does not declare it. Our extra `dev`
+# installs transformers 4.50 or later, but mmpretrain imports names that 4.50
+# removed, so an older version replaces it.
 openmmlab() { # PYTORCH ...
     install "$@" 'setuptools==80.*' ninja mmengine
     .venv/bin/python tools/build_mmcv_ops.py --own 2.1.0
@@ -45,7 +46,8 @@ quick_tests() {
     make -o lint test-quick # another ruff asks for other things
 }
 
-# Those that need neither ImageNet nor a GPU, on 64 images for one epoch.
+# Run the README's commands that need neither ImageNet nor a GPU, on 64 images
+# for one epoch.
 readme_commands() {
     make demo
     mkdir -p images
@@ -61,7 +63,7 @@ assert features.shape == (64, 384)
 EOF
     python tools/train.py configs/moca_vit-b16_own-images.py \
         --cfg-options data_root=images epochs=1 batch_size=32
-    # No weights of others are fetched: it starts from its own.
+    # This starts from the weights exported above, so nothing is downloaded.
     python tools/export.py work_dirs/moca_vit-b16_own-images/epoch_1.pth \
         work_dirs/timm --to timm
     python tools/train.py configs/moca_vit-b16_own-images.py \

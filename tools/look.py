@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Look at data: what images, masks and boxes are, and what stands out."""
+"""Look at data: describe images, masks and boxes, and what stands out."""
 
 import argparse
 

@@ -29,8 +29,8 @@ srun -p "$PARTITION" \
     python -u "$TOOLS/train.py" "$CONFIG" --work-dir="$WORK_DIR" \
     --launcher slurm "${@:5}" || STATUS=$?
 
-# A run that was asked to stop has saved itself. In a batch job with --resume
-# among its arguments it goes on when Slurm starts the job again.
+# A run that was asked to stop has saved itself. If its batch job passes
+# --resume, the run continues when Slurm starts the job again.
 if [ "$STATUS" -eq 75 ] && [ -n "${SLURM_JOB_ID:-}" ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -64,8 +64,8 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
     Args:
         cfg (Config): Config of the test, changed in place.
         folder (str): Folder for the pictures. mmseg writes them to
-            ``vis_data/vis_image`` in it; so does mmdet if names of images
-            repeat (see :func:`number_pictures`).
+            ``vis_data/vis_image`` in this folder; so does mmdet if names of
+            images repeat (see :func:`number_pictures`).
 
     Raises:
         ValueError: If the test predicts neither masks nor boxes.

@@ -85,7 +85,7 @@ def check(cfg: 'Config', processes: int | None) -> None:
 
     Args:
         cfg (Config): Config of the run.
-        processes (int, optional): Number of processes of that run.
+        processes (int, optional): Number of processes that the run would have.
     """
     from mmengine.dist import is_main_process
 

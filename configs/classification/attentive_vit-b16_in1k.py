@@ -65,7 +65,8 @@ test_evaluator = val_evaluator
 
 optim_wrapper = dict(
     type='OptimWrapper',
-    # Classifier i has this rate and decay times its lr_mult and decay_mult.
+    # Each classifier multiplies this rate by its lr_mult, and this decay by
+    # its decay_mult.
     optimizer=dict(
         type='AdamW', lr=1024 / 256, betas=(0.9, 0.95), weight_decay=1.0
     ),

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Fine-tuning of a whole ViT-L/16 (the paper's Table 10). The paper does not
-# give its settings. For ViT-B/16 it follows iBOT. In three settings iBOT's
-# ViT-L differs from its ViT-B; this config uses iBOT's values for them.
+# give the settings. For ViT-B/16 it follows iBOT. iBOT has other values for
+# ViT-L than for ViT-B in three settings; this config uses those for ViT-L.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
 model = dict(

@@ -17,8 +17,8 @@ for view in train_pipeline[2].transforms:
     view[1].transforms[0].update(saturation=0.2, hue=0.1)
     view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
 train_dataloader = dict(
-    # In the same time the network learns more from steps of 16 images than of
-    # 8 or 32: docs/benchmarks/own_images.md.
+    # In the same time the network learns more from steps of 16 images than
+    # from steps of 8 or 32: docs/benchmarks/own_images.md.
     batch_size=16,
     sampler=dict(infinite=False),
     dataset=dict(

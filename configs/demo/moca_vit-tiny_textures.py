@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The demo: pretraining of a small ViT on small grey images, in minutes on two
 # CPU cores. It differs from the paper's recipe where a run of 1400 steps needs
-# it.
+# other settings.
 _base_ = ['../_base_/moca_runtime.py', '../_base_/own_images.py']
 
 textures = 'data/textures/'  # tools/drawn_sets/make_textures.py

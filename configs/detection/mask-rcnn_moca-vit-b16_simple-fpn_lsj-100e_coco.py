@@ -16,8 +16,8 @@ model = dict(
     type='mmmoca.CheckedDetector',
     detector='MaskRCNN',
     num_classes=80,  # of both heads
-    # As in ViTDet, pads all images to 1024 x 1024 in training and test: none
-    # is larger.
+    # As in ViTDet, all images are padded to 1024 x 1024, in training and in
+    # tests. None is larger.
     data_preprocessor=dict(pad_size_divisor=side),
     backbone=dict(
         _delete_=True,

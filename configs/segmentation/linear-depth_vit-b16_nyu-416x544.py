@@ -91,7 +91,7 @@ optim_wrapper = dict(
     ),
     clip_grad=dict(max_norm=35),
 )
-# A cosine over the run, times a warm-up of its first third.
+# A cosine over the whole run, times a warm-up over its first third.
 param_scheduler = [
     dict(
         type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=12800

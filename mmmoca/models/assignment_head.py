@@ -53,14 +53,14 @@ class AssignmentHead(BaseModule):
             L_LOC, in [0, 1]. Defaults to 0.5.
         kappa (float): Inverse temperature of the predictions, 1 / tau.
             Defaults to 3.
-        allow_tf32 (bool): Whether a GPU may compute the products of tokens
-            with words and of decoder tokens with prototypes in TF32 instead
-            of float32. Defaults to True.
+        allow_tf32 (bool): Whether a GPU may multiply tokens by words, and
+            decoder tokens by prototypes, in TF32 instead of float32. Defaults
+            to True.
 
     Raises:
         ValueError: If ``lambda_img`` is outside [0, 1], ``kappa`` is not
-            above 0, or there is a decoder without L_LOC (``lambda_img=1``)
-            or L_LOC without a decoder.
+            above 0, L_LOC has no decoder, or there is a decoder although
+            ``lambda_img=1`` switches L_LOC off.
     """
 
     def __init__(

@@ -65,11 +65,11 @@ class AttentiveClassifier(nn.Module):
 
 @MODELS.register_module()
 class AttentiveHead(ParallelHead):
-    """Attentive classifiers, one for each pair of rate and weight decay.
+    """Attentive classifiers, one for each pair of learning rate and decay.
 
-    The optimiser has a parameter group for each classifier, which sets its
-    learning rate and weight decay: ``paramwise_cfg.custom_keys`` in the config
-    names ``classifiers.0.`` and so on. The head is used with
+    Each classifier is a parameter group of the optimiser with its own learning
+    rate and weight decay: ``paramwise_cfg.custom_keys`` in the config names
+    ``classifiers.0.`` and so on. The head is used with
     :class:`~mmmoca.models.LinearProbe` and
     :class:`~mmmoca.evaluation.LinearProbeAccuracy`.
 

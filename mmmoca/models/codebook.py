@@ -13,7 +13,7 @@ from .targets import Targets
 
 
 class CodebookUpdate(NamedTuple):
-    """The results of a forward pass that hooks need.
+    """What hooks need from a forward pass.
 
     All but ``embeddings`` are for :class:`~mmmoca.engine.CodebookHook`.
 

@@ -36,7 +36,8 @@ class ViTFeaturePyramid(BaseModule):
             Defaults to None, PyTorch's own initialisation.
 
     Raises:
-        ValueError: If a stride is none of these multiples of the patch size.
+        ValueError: If a stride is not 1/4, 1/2, 1, 2 or 4 times the patch
+            size.
     """
 
     def __init__(

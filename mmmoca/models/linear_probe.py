@@ -31,15 +31,15 @@ class LinearProbe(ImageClassifier):
             the features.
         neck (dict, optional): Config of a neck that turns the backbone's
             outputs into one vector: mmpretrain's ``GlobalAveragePooling`` of
-            patch tokens gives [AVG], :class:`TokenFeatures` concatenates
+            patch tokens gives [AVG]; :class:`TokenFeatures` concatenates
             several tokens. Defaults to None: the features are the backbone's
             last output, such as [CLS].
         data_preprocessor (dict, optional): See :class:`ImageClassifier`.
         init_cfg (dict, optional): See :class:`ImageClassifier`.
 
     Raises:
-        ValueError: If :class:`TokenFeatures` reads earlier blocks, which need
-            the final norm, but the backbone has none.
+        ValueError: If :class:`TokenFeatures` reads earlier blocks but the
+            backbone has no final norm.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LinearProbe(ImageClassifier):
         return self
 
     def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:
-        """Log the best classifier's loss, not the sum over all of them.
+        """Log the best classifier's loss, not the sum over all classifiers.
 
         Args:
             losses (dict[str, Tensor]): The result of :meth:`loss`.
@@ -133,8 +133,8 @@ class LinearProbe(ImageClassifier):
             data_samples (list[DataSample]): With ``gt_label``, (1, ) each.
 
         Returns:
-            list[DataSample]: The samples, now with ``label_places``, int64,
-            (H, ), see :meth:`BatchedLinearHead.places`, and with the head's
+            list[DataSample]: The samples. Each now has ``label_places``,
+            int64, (H, ) (see :meth:`BatchedLinearHead.places`), and the head's
             ``base_lrs`` and ``num_classes``.
         """
         places = self.head.places(

@@ -42,7 +42,7 @@ def check_masks(
         name (str): Name of the plan's class, for the error message.
 
     Raises:
-        ValueError: If they are not masks of N samples. The range of the
+        ValueError: If ``masks`` are not masks of N samples. The range of the
             indices is checked only on a CPU, since the host would have to wait
             for a GPU.
     """

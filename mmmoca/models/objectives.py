@@ -111,8 +111,9 @@ def bags_of_codes(
     Returns:
         tuple[Tensor, Tensor]: Two float32 tensors without gradient. The bag of
         codes y_T, (N, K), is the mean assignment of an image's inner patches.
-        The mean similarity difference (MSD), (N, ), averages the largest
-        similarity minus the mean similarity over an image's L tokens.
+        The mean similarity difference (MSD), (N, ), is a token's largest
+        similarity minus its mean similarity to the words, averaged over an
+        image's L tokens.
     """
     return token_assignment_loss(
         (), (), None, 1.0, targets, chunk_size, allow_tf32
@@ -120,7 +121,7 @@ def bags_of_codes(
 
 
 class _TokenAssignmentLoss(torch.autograd.Function):
-    """Chunked KL divergence with its gradients in the forward pass."""
+    """KL divergence, computed in chunks together with its gradients."""
 
     @staticmethod
     def forward(

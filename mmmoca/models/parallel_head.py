@@ -56,7 +56,7 @@ class ParallelHead(BaseModule):
 
         Returns:
             dict[str, Tensor]: ``loss`` and, for the log,
-            ``best_cross_entropy``, the smallest of all classifiers.
+            ``best_cross_entropy``, that of the best classifier.
         """
         logits = self(features)  # (B, H, C)
         with no_autocast(logits):
@@ -82,8 +82,8 @@ class ParallelHead(BaseModule):
         Returns:
             Tensor: Rank of the true class, int64, (B, H): 0 if the prediction
             is right, below 5 if the true class is among the best five. Among
-            equal scores, the lowest index comes first. A true class does not
-            outrank a class if either score is NaN.
+            equal scores, the lowest index comes first. The true class does
+            not outrank another class if either score is NaN.
         """
         logits = self(features)
         index = labels[:, None, None].expand(-1, logits.shape[1], 1)

@@ -8,7 +8,7 @@ from .precision import normalize_fp32
 
 
 class PrototypeGenerator(BaseModule):
-    """Generates a prototype from every word of the codebook, G^b or G^d.
+    """G^b or G^d: generates a prototype from every word of the codebook.
 
     The layers are L2Norm, Linear, BatchNorm, ReLU and Linear. A skip
     connection adds the normalised words; another L2Norm follows (paper,

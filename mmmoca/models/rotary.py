@@ -14,7 +14,7 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 
     Args:
         head_dims (int): d, channels of a head, a multiple of 4.
-        base (float): Upper bound of the periods, which are a geometric series
+        base (float): Upper bound of the periods. They form a geometric series
             that starts at 1. Defaults to 100.
 
     Returns:
@@ -49,7 +49,7 @@ def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
 
 
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotate pairs of channels of the last tokens, which are the patches.
+    """Rotate the channel pairs of the patch tokens, which come last.
 
     Channel i is paired with channel i + d / 2.
 

@@ -58,7 +58,7 @@ class TokenFeatures(BaseModule):
 
         Args:
             feats (Sequence[Tensor]): [CLS] and patch tokens of each block,
-                (B, 1 + L, D) each, the last one normalised.
+                (B, 1 + L, D) each; those of the last block are normalised.
 
         Returns:
             tuple[Tensor]: The features, (B, num_tokens * D).

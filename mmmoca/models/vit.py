@@ -19,7 +19,7 @@ from .transformer import EncoderLayer, join_rounds
 
 
 class EncodedTokens(NamedTuple):
-    """The outputs of an encoder that MOCA uses.
+    """The encoder outputs that MOCA uses.
 
     Attributes:
         cls (Tensor): [CLS] after the final norm, (B, D).

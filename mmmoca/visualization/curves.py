@@ -14,7 +14,7 @@ from mmmoca.messages import listed
 
 Curve = tuple[list[int], list[float]]
 
-# Title of a panel -> prefix of the names in the log that it shows.
+# Title of a panel -> how the names of its scalars in the log begin.
 PANELS = {
     'k-NN accuracy (%)': 'knn/top1_',
     'agreement of neighbours (%)': 'agreement/neighbours',
@@ -26,8 +26,8 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
-# Scalars of every run that get no panel. All others come from the user's own
-# classes or hooks.
+# Scalars that every run logs but that get no panel. All others come from the
+# user's own classes or hooks.
 WITHOUT = (
     *('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped'),
     *('knn/', 'agreement/'),
@@ -69,7 +69,8 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
             trained, now = record, step
         for name, value in record.items():
             if 'iter' in record or name not in trained:
-                # A validation may log its epoch as the step, which is smaller.
+                # Validation may log the epoch as the step. It is smaller than
+                # the iteration.
                 points.setdefault(name, {})[max(step, now)] = value
     return {
         name: (list(values), list(values.values()))

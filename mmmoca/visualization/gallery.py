@@ -66,7 +66,7 @@ class Gallery(Images):
         return folder[-20:], path.name[-20:]
 
     def part(self, places: Sequence[int]) -> 'Gallery':
-        """Return a gallery of the images at these places in this one."""
+        """Return a gallery of some of these images, given their places."""
         rows = [self.rows[place] for place in places]
         return Gallery(self.dataset, rows, self.pipeline)
 
@@ -118,7 +118,7 @@ class Gallery(Images):
 def open_sets(
     cfg: Config, data: str | None, pipeline: list[dict]
 ) -> tuple[Dataset, Dataset]:
-    """Open the data set of the images to show, and that of the bank.
+    """Open the data set of the images to show, and the bank's data set.
 
     They are the same set if ``data`` is given or the config has no bank of
     labelled images.

@@ -160,9 +160,8 @@ def mask_panel(
         num_workers (int): Number of processes that read images.
 
     Returns:
-        Panel: The masks, laid over the images. None if there are no masks of
-        the images shown or no masks of the other images, or if the images
-        have bands.
+        Panel: The masks, laid over the images. None if the images
+        shown or the other images have no masks, or if the images have bands.
     """
     own = shown.places_in(bank)
     bank = bank.part([i for i in range(len(bank)) if i not in own])
@@ -208,7 +207,7 @@ def _masks(images: Gallery) -> dict[int, np.ndarray]:
 
 
 def nearest_panel(name: str, shown: Gallery, bank: Gallery) -> Panel:
-    """Draw the images that are nearest to each image, except itself.
+    """Draw the nearest images of each image, without the image itself.
 
     Args:
         name (str): Name of the features.

@@ -26,7 +26,7 @@ class Panel(NamedTuple):
         title (str): The title.
         columns (list[str]): Titles of the columns.
         rows (list[list[np.ndarray]]): Pictures, (H, W, 3). A row may have
-            fewer of them than there are columns.
+            fewer pictures than there are columns.
         same_class (list[list[bool]], optional): For each picture, True gives
             a green frame and False a red one.
     """

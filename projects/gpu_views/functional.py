@@ -108,7 +108,7 @@ def resize_boxes(
 def _resize_weights(
     start: Tensor, length: Tensor, size: int, extent: int
 ) -> Tensor:
-    """Return weights (N, size, extent); ``start``, ``length`` (N, 1, 1)."""
+    """Return weights, (N, size, extent); both tensors are (N, 1, 1)."""
     scale = length / size
     steps = torch.arange(max(size, extent), device=start.device) + 0.5
     centres = steps[:size, None] * scale  # (N, size, 1), in the box
@@ -217,8 +217,8 @@ def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
 def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
     """Blur as ``PIL.ImageFilter.GaussianBlur`` does.
 
-    Three averages over a box of fractional width along the rows and three
-    along the columns, each rounded: see
+    It averages over a box of fractional width three times along the rows and
+    three times along the columns, and rounds each time: see
     :func:`mmmoca.datasets.functional.gaussian_blur`.
 
     Args:

@@ -17,7 +17,7 @@ from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-# Its arguments are images and, for each image, a row of uniform numbers.
+# The arguments are images and, for each image, a row of uniform numbers.
 Function = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -105,7 +105,7 @@ def _name(transform: BaseTransform) -> str:
 
 
 def _operation(transform: BaseTransform) -> Operation:
-    """Turn a transform into an operation, with its probability if any."""
+    """Turn a transform and its probability, if any, into an operation."""
     for name, make in _MAKERS.items():
         if type(transform) is TRANSFORMS.get(name):
             prob = getattr(transform, 'prob', None)

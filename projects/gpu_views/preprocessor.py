@@ -17,9 +17,9 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
 
     It suits machines with few CPU cores per GPU. The recipes of the views move
     here from the CPU's pipeline, which ends with ``PackCanvas`` instead.
-    Images larger than the canvas are shrunk first, so that small crops of
-    large photos are enlarged: 17 % of the crops, for a canvas of 512. Apart
-    from those, views have the CPU's distribution and rounding. The host never
+    Images larger than the canvas are shrunk first. Small crops of large photos
+    are therefore enlarged: 17 % of the crops, for a canvas of 512. Apart from
+    those, views have the CPU's distribution and rounding. The host never
     waits for the device, and on a GPU the operations can be compiled into a
     few kernels. Amounts are drawn from PyTorch's generator of the device, as
     masks are. :class:`~mmmoca.engine.ReproducibilityHook` seeds this generator

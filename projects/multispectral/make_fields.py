@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Draw a small multi-spectral image set: fields of six kinds, seen from above.
 
-The kinds of land differ in their reflectance in 13 bands, which are roughly
-those of Sentinel-2, and hardly in shape. Sun, haze, brightness and texture of
+The kinds of land differ in their reflectance in 13 bands, roughly those of
+Sentinel-2, but hardly in shape. Sun, haze, brightness and texture of
 the fields vary. Each image is labelled by the field in its middle, and has a
 mask of all its fields. So one set serves pretraining, k-NN and segmentation.
 """

@@ -44,7 +44,7 @@ LINE = re.compile(
 
 
 def table_rows() -> dict[str, tuple[str, str]]:
-    """Return name of a config -> what its row is, and the paper's k-NN."""
+    """Return, for each config, what its row is and the paper's k-NN."""
     found = LINE.findall(TABLES.read_text())
     return {name: (what, paper.strip()) for what, name, paper in found}
 
@@ -52,8 +52,8 @@ def table_rows() -> dict[str, tuple[str, str]]:
 def quick_start(name: str) -> Config:
     """Return the demo's config with the model of a row, at the demo's size.
 
-    The number of layers and l become a third, the depth of decoders a half,
-    their width 96, and K a sixteenth.
+    The number of layers and l are divided by 3, the depth of decoders by 2,
+    and K by 16. The width of decoders becomes 96.
 
     Args:
         name (str): Name of the config, without ``.py``.

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Show which kernel attention uses, and how fast each kernel is.
 
-Shapes are those of a step of ViT-B/16 with 256 images of two views: the
-teacher's, and both rounds of the student. The program also says which cuDNN is
-loaded, and whether it is that of PyTorch's own package.
+Shapes are those of a ViT-B/16 in a step of 256 images with two views each, for
+the teacher and for both rounds of the student. The program also says which
+cuDNN is loaded, and whether it is that of PyTorch's own package.
 
 Example:
     python projects/performance/attention.py

@@ -2,11 +2,11 @@
 """Measure the two-view input pipeline, in images per second on one core.
 
 There are three forms of the paper's augmentation (appendix "Image
-augmentations pseudo-code"), each from the file of a photograph to a batch of
-two views of 224 x 224 pixels: torchvision's on PIL images, as the paper lists
+augmentations pseudo-code"): torchvision's on PIL images, as the paper lists
 it; that of ``configs/_base_/datasets``, which leaves normalisation to the
 device; and the part that is left to the CPU if a GPU makes the views
-(``projects/gpu_views``).
+(``projects/gpu_views``). Each starts from the files of photographs and ends
+with a batch. Views have 224 x 224 pixels.
 
 The forms take turns over the same files on a single thread. CPU time is
 measured, so that other work on the machine hardly matters.

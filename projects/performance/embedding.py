@@ -2,8 +2,9 @@
 """Compare the speed of ``encoder.embed`` with a plain loop over timm's ViT.
 
 The loop is what people write: ``timm.create_model``, torchvision's transforms
-on PIL images, PyTorch's loader with as many workers. Both take turns with the
-same files and the same weights; their features are compared first.
+on PIL images, and PyTorch's loader with as many workers. The loop and
+``embed`` take turns with the same files and the same weights; their features
+are compared first.
 
 Example:
     python projects/performance/embedding.py --workers 2 --threads 2

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Show where the time of a training step goes, by kind of kernel.
 
-Prints the milliseconds of a step that each kind of kernel takes on the GPU,
-and those in which the GPU is idle. On a CPU it prints those of PyTorch's
-operators, where the products and softmaxes of attention cannot be told apart
+Prints how many milliseconds of a step each kind of kernel takes on the GPU,
+and for how many the GPU is idle. On a CPU it prints the times of PyTorch's
+operators; there the products and softmaxes of attention cannot be told apart
 from others. ``--longest`` lists the kernels that take most of the time, and
 how often each runs.
 

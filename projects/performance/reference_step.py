@@ -18,8 +18,8 @@ from mmmoca.models.transformer import Attention
 from mmmoca.models.vit import EncodedTokens
 from training_step import MOMENTUM, TrainingStep
 
-# Attention as timm's blocks call it since version 0.9, and as they computed it
-# before.
+# Attention as timm's blocks have called it since version 0.9, and as they
+# computed it before.
 ATTENTIONS = dict(
     fused=F.scaled_dot_product_attention,
     products=scaled_dot_product_attention_pyimpl,

@@ -2,8 +2,8 @@
 """Measure the speed of our training step, and of the authors' step.
 
 Builds the model, the parameter groups and the optimiser wrapper of
-``configs/_base_`` and trains on synthetic views. Prints time, images a second,
-operations of the matrix products and memory.
+``configs/_base_`` and trains on synthetic views. Prints time, images per
+second, operations of the matrix products and memory.
 
 ``--forms`` chooses what is measured: our step, our step with other settings,
 and the step as in the authors' code, from the same weights, with PyTorch's

@@ -183,7 +183,7 @@ def main() -> None:
     add('--channels', type=positive_integer, help=channels)
     axis = 'axis of the channels (by default the one that fits)'
     add('--channel-axis', choices=['first', 'last'], help=axis)
-    nodata = 'value that, like nan, marks pixels that were not measured'
+    nodata = 'value of the pixels that were not measured, besides NaN'
     add('--nodata', type=float, help=nodata)
     images = 'number of images to read, evenly spread (all)'
     add('--images', type=positive_integer, help=images)

@@ -34,9 +34,9 @@ def make_shards(
 ) -> tuple[int, int]:
     """Write ``out/images-000000.tar`` and so on, each with an index file.
 
-    The name of a member is the image's path with a number before the file
-    name, since WebDataset joins files whose names agree up to the first dot
-    into one sample. The folder appears whole or not at all. Images that cannot
+    WebDataset joins files whose names agree up to the first dot into one
+    sample. So a member is named by its image's path, with a number before the
+    file name. The folder appears whole or not at all. Images that cannot
     be read are named and left out.
 
     Args:
@@ -46,8 +46,8 @@ def make_shards(
             so, ``.cls`` files and ``classes.txt`` are added. Defaults to
             False.
         number (int): Largest number of images in a shard.
-        megabytes (float): Size at which a shard ends, after the image that
-            reaches it.
+        megabytes (float): A shard ends after the image with which it reaches
+            this size.
 
     Returns:
         tuple[int, int]: How many images were written, and how many could not
@@ -73,8 +73,8 @@ def make_shards(
         root.mkdir()
 
         def finish(shard: str) -> None:
-            # Writes the index. It reads all headers again, which also checks
-            # the shard.
+            # Reads all headers again, which checks the shard, and writes the
+            # index.
             read_index(shard, folder.extensions)
             done = f'{writer.total} of {len(folder)} images'
             print(f'{Path(shard).name}: {done}', flush=True)

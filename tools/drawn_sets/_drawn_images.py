@@ -9,7 +9,7 @@ import numpy as np
 
 
 def rotation(angle: float) -> np.ndarray:
-    """Return the (2, 2) matrix that turns row vectors, angle in radians."""
+    """Return the (2, 2) matrix that turns row vectors by ``angle`` radians."""
     cos, sin = math.cos(angle), math.sin(angle)
     return np.array([(cos, sin), (-sin, cos)])
 

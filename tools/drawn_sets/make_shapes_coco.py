@@ -46,7 +46,7 @@ CLASSES = tuple(_OUTLINES)
 
 @dataclass
 class _Object:
-    """One shape, or a crowd of them.
+    """One shape, or a crowd of shapes.
 
     Attributes:
         label (int): Index into :data:`CLASSES`.

@@ -37,7 +37,7 @@ def _wrap(x: np.ndarray) -> np.ndarray:
 
 
 def _stagger(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Shift every other unit row of ``v`` by half a period of ``u``."""
+    """Return ``u``, shifted by half a period in every other row of ``v``."""
     return u + 0.5 * (np.rint(v) % 2)
 
 

@@ -3,10 +3,10 @@
 #   data_root/annotations/{train,val}.json   data_root/{train,val}/*.jpg
 # In a config that inherits one with this base, write:
 #   data_root = '/path/to/images'
-#   classes = ('circle', 'cross')  # of the file's categories, in its order
+#   classes = ('circle', 'cross')  # categories of the file, in its order
 #   img_size, epochs, batch_size = 512, 50, 4
-# or give them after --cfg-options. img_size is two numbers, the limit of the
-# longer side and the shorter side, or one number for both.
+# or give them after --cfg-options. img_size is one number for both sides, or
+# two: the limit of the longer side, and the shorter side.
 settings = 'own_boxes'
 
 # Like COCO's recipe, but for images of any size.

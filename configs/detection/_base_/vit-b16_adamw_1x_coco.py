@@ -19,9 +19,9 @@ backbone = dict(
     drop_path_rate=0.2,
     init_cfg=dict(
         type='Pretrained',
-        # Any file listed in docs/guides/checkpoints.md may follow
-        # mmmoca-teacher://: a checkpoint of a pretraining run, of the authors'
-        # release, DINO, iBOT, MAE, ...
+        # After mmmoca-teacher:// write any file that
+        # docs/guides/checkpoints.md lists: a checkpoint of a pretraining run,
+        # of the authors' release, of DINO, iBOT, MAE, ...
         checkpoint='mmmoca-teacher://'
         'work_dirs/moca_vit-b16_200e/epoch_200.pth',
         prefix='backbone.',

@@ -55,8 +55,8 @@ test_cfg = dict(
         persistent_workers=True,
         sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
     ),
-    # Number of patches. For a ViT-B/16 this many take 31 GB in float32, which
-    # all processes share; 1024 * 10**2 patches take minutes on a CPU.
+    # Number of patches. The features of a ViT-B/16 take 31 GB in float32,
+    # which all processes share. With 1024 * 10**2 patches a CPU needs minutes.
     bank_size=1024 * 10**4,
     bank_epochs=2,
     k=30,

@@ -47,7 +47,7 @@ SETTINGS['reduce_zero_label'] = True
 @pytest.mark.parametrize('config', sorted(CONFIGS.glob('*.py')))
 @pytest.mark.slow
 def test_each_setting_is_one(config):
-    """All settings work except those of transforms that bands do not have."""
+    """All settings work, except those of transforms that bands lack."""
     for name in settings_of(Config.fromfile(config)).keys() - ABSENT:
         read_run(config, [f'{name}={SETTINGS.get(name, 1)}'])
 

@@ -70,7 +70,7 @@ def test_a_rival_trains_and_embeds(root, tmp_path, method):
 
 
 def test_photographs_are_cut_into_squares(tmp_path):
-    """Each is a class; plain squares and the grid's remainder are left out."""
+    """Photographs are classes; plain squares and remainders are left out."""
     draw = np.random.default_rng(0)
     for number in range(2):
         pixels = draw.integers(0, 256, (70, 100, 3), dtype=np.uint8)
