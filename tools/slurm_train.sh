@@ -14,9 +14,9 @@ GPUS_PER_NODE=${GPUS_PER_NODE:-8}
 CPUS_PER_TASK=${CPUS_PER_TASK:-5}
 TOOLS=$(cd "$(dirname "$0")" && pwd)
 
+STATUS=0
 # SRUN_ARGS holds any number of arguments.
 # shellcheck disable=SC2086
-STATUS=0
 PYTHONPATH="$TOOLS/..${PYTHONPATH:+:$PYTHONPATH}" \
 srun -p "$PARTITION" \
     --job-name="$JOB_NAME" \
