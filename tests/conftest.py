@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fixtures for tests of several kinds.
 
-They import PyTorch only where they need it. The process that hands out the
-tests also reads this file, and it should start at once.
+Each fixture imports PyTorch only where it needs it: the process that hands out
+the tests also reads this file, and that process should start at once.
 """
 
 import gc
@@ -23,7 +23,7 @@ settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'few'))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Name the command that helps if mmcv's operators are missing."""
+    """Fail with a helpful message if mmcv's operators are missing."""
     if item.get_closest_marker('ops'):
         from mmmoca.requirements import check_compiled_ops
 
@@ -31,7 +31,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_modifyitems(items):
-    """Start with the files of slow tests; short ones fill the gaps."""
+    """Run files with slow tests first; the others fill the gaps."""
     marks = 'slow', 'release'
     slow = {
         item.path
@@ -51,10 +51,10 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True, scope='module')
 def own_instances():
-    """Remove what a run leaves behind, so that other files do not meet it.
+    """Remove what a run leaves behind, so that it affects no other file.
 
-    Its scope would apply to types without a prefix, and the level of its
-    logger to what they log.
+    Otherwise, the run's scope would apply to their types without a prefix, and
+    the level of its logger to their log lines.
     """
     from mmengine.logging import MessageHub, MMLogger
     from mmengine.registry import DefaultScope
@@ -71,7 +71,7 @@ def own_instances():
 
 @pytest.fixture(autouse=True, scope='module')
 def own_tools():
-    """Undo what a file of tests changes in a tool."""
+    """Undo the changes of a test file to the tools."""
     from .helpers.tools import forget_tools
 
     yield
@@ -80,7 +80,7 @@ def own_tools():
 
 @pytest.fixture
 def tool(monkeypatch):
-    """Load a file of ``tools/`` as it is when its program runs."""
+    """Return a function that loads a tool with its program's import path."""
     from .helpers.tools import TOOLS, load_tool
 
     def load(name):
@@ -93,7 +93,7 @@ def tool(monkeypatch):
 
 @pytest.fixture
 def no_first_weights(monkeypatch):
-    """Build models without initial weights, which take long at full size."""
+    """Skip the initialisation of weights, which is slow at full size."""
     from torch import nn
 
     for kind in (nn.Linear, nn.Conv2d):
@@ -102,7 +102,10 @@ def no_first_weights(monkeypatch):
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):
-    """Return 48 training images of three classes; runs write beside them."""
+    """Return a folder with 48 training images of three classes.
+
+    Runs also write to this folder.
+    """
     from .helpers.images import write_images
 
     root = tmp_path_factory.mktemp('root')

@@ -17,7 +17,8 @@ FILES = sorted(
     for path in CONFIGS.rglob('*.py')
     if '_base_' not in path.parts
 )
-# mmseg's heads read values while they are built, which takes memory and time.
+# mmseg's heads read tensors while they are built, so these models are built on
+# the CPU, which takes memory and time.
 MARKS = dict(detection=pytest.mark.ops, segmentation=pytest.mark.slow)
 NAMES = [
     pytest.param(name, marks=MARKS.get(name.partition('/')[0], ()))
@@ -39,7 +40,7 @@ def test_config_builds(config, no_first_weights):
         MODELS.build(config.model)
     for hook in config.default_hooks.values():
         if hook.get('type', '').startswith('mmmoca.'):
-            # The recipe writes a number here.
+            # The recipe replaces 'auto' with a number.
             HOOKS.build(
                 {k: 0.9 if v == 'auto' else v for k, v in hook.items()}
             )

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The code of the documentation is run as it is printed."""
+"""The code in the documentation runs as it is printed."""
 
 import argparse
 import re
@@ -21,7 +21,7 @@ from .helpers.images import write_images
 from .helpers.runs import NO_VALIDATION, demo_runner
 from .helpers.tools import ROOT, run_tool, snippets
 
-# A quick config has the name of the config of one's own images.
+# A quick config, saved under the name of the config for one's own images.
 CONFIG = f"""
 _base_ = '{ROOT}/configs/moca_vit-s16_own-images.py'
 small = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
@@ -34,7 +34,7 @@ val_cfg = dict(bank_dataloader=alone)
 log_level = 'ERROR'
 """
 
-# Pages whose commands are checked, and the values of their variables.
+# Pages whose commands are checked, and the files and folders they name.
 GUIDES = [
     path.relative_to(ROOT).as_posix()
     for place in ('*.md', 'docs/get_started/*.md', 'docs/guides/*.md')
@@ -58,7 +58,7 @@ KEPT = dict(
 
 @pytest.mark.slow
 def test_python(tmp_path, monkeypatch):
-    """Run the lines of the README, then those of the guide."""
+    """The Python code of the README and of the guide runs."""
     monkeypatch.chdir(tmp_path)
     write_images(tmp_path / 'labelled', train=6, val=2)
     shutil.copytree('labelled/train', 'images')
@@ -111,11 +111,11 @@ def test_backbone_of_the_guide():
 
 
 class Parsed(BaseException):
-    """Raised when the arguments of a command are right."""
+    """Signals that a command has accepted its arguments."""
 
 
 def check_arguments(program, *arguments):
-    """Let a program of the repository parse its arguments, and do no more."""
+    """Check that a program accepts these arguments, without running it."""
     parse_args = argparse.ArgumentParser.parse_args
 
     def parse(self, args=None, namespace=None):
@@ -182,7 +182,7 @@ def test_target_of_ones_own():
     with torch.no_grad():
         predictor.weight.zero_()
         predictor.bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
-    # All patches of an image have its colour.
+    # Each image has one colour, which all of its patches share.
     colours = torch.randn(2, 4, 3, 1, 1)
     losses = model.loss(list(colours.expand(-1, -1, -1, *MOCA_SIZE)))
     error = colours.flatten(2) - predictor.bias

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Configs and models that MMEngine and mmpretrain find by name."""
+"""MMEngine and mmpretrain find our configs and models by name."""
 
 import importlib
 import re
@@ -108,7 +108,7 @@ def test_models_that_mmpretrain_lists():
 
 
 def test_models_of_others_stay_as_they_are(monkeypatch):
-    """Models of others stay as they are, whatever their names."""
+    """A model of another package stays unchanged, whatever its name."""
     other = SimpleNamespace(name='moca_other', weights='https://a/b.pth')
     monkeypatch.setattr(ModelHub, '_models_dict', {'moca_other': other})
     importlib.reload(mmmoca.hub)
@@ -119,7 +119,7 @@ def test_models_of_others_stay_as_they_are(monkeypatch):
 @pytest.mark.parametrize('name, by_path', [(NAME, False), (V1, True)])
 @pytest.mark.slow
 def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
-    """The authors' file seems to be downloaded, but nothing is."""
+    """The download of the authors' file is only simulated."""
     case = Case('two_rounds')
     (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
@@ -139,7 +139,7 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
 
 
 def test_features_of_an_image(root, tmp_path):
-    """They equal those of mmmoca.load, which test_encoder tests."""
+    """An image has the features of mmmoca.load, which test_encoder tests."""
     path, image = str(tmp_path / 'run.pth'), str(root / 'val/class_0/0.jpg')
     pretraining, _ = write_run(path)
     knn = Config.fromfile(CONFIGS / 'demo/knn_vit-tiny_textures.py')

@@ -30,7 +30,7 @@ ORIGINALS = {
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Pretend that these distributions are installed; None is a checkout."""
+    """Pretend that distributions are installed (None means a checkout)."""
 
     def set_up(distributions):
         def version(name):
@@ -65,7 +65,7 @@ def test_one_error_lists_all_that_is_wrong(pretend):
     assert 'mmengine>=0.10.7 (0.9.99)' in message
     assert 'mmcv>=2.1 (1.7.2)' in message
     assert 'mmpretrain>=1.2 (not installed)' in message
-    # The names of the extra's distributions.
+    # The command names the distributions of the extra.
     command = re.search('`pip install (onedl-.*?)`', message)[1].split()
     names = [re.match('[a-z-]+', line)[0] for line in EXTRAS['onedl']]
     assert sorted(command) == sorted(names)
@@ -115,7 +115,7 @@ assert before[:2] == state()[:2]
 
 @pytest.mark.processes
 def test_a_process_before_and_after_the_first_use():
-    """An import loads nothing big; a prefix in a config loads the package."""
+    """``import mmmoca`` loads little; a prefix in a config loads the rest."""
     done = python('-c', CODE, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert not done.stdout

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""No import of the package goes up, sideways or round in a circle."""
+"""No import within the package goes up or sideways, or forms a circle."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mmmoca
 
-# From the bottom: the packages of each layer.
+# The packages of each layer, from the bottom up.
 FLOORS = """
 registry version files messages progress requirements shipped config_parts
 import_mmpretrain
@@ -22,7 +22,7 @@ FLOOR = {
     for number, rooms in enumerate(FLOORS.splitlines())
     for room in rooms.split()
 }
-# The packages of its own layer that evaluation may import.
+# `evaluation` may import these packages of its own layer.
 ASIDE = {
     ('evaluation', room) for room in ('models', 'datasets', 'checkpoints')
 }
@@ -53,5 +53,5 @@ def test_imports():
             pair = tuple(module.split('.')[1] for module in (name, other))
             down = FLOOR[pair[0]] > FLOOR[pair[1]] or pair[0] == pair[1]
             assert down or pair in ASIDE, f'{name} must not import {other}'
-    # A circle raises CycleError, which names it.
+    # If there is a circle, this raises a CycleError that names it.
     TopologicalSorter(graph).prepare()

@@ -26,7 +26,7 @@ SMALLER = {"'640'": "'320'", "'240'": "'96'", 'epochs=6': 'epochs=2'}
 
 @pytest.mark.release
 def test_quickstart(tmp_path):
-    import nbformat  # takes a second of the quick tests
+    import nbformat  # would cost the quick tests a second
     from nbclient import NotebookClient
 
     source = (NOTEBOOKS / 'quickstart.ipynb').read_text()
@@ -53,6 +53,6 @@ def test_quickstart(tmp_path):
     assert len(pictures) == 3
     assert (tmp_path / 'run' / 'epoch_2.pth').is_file()
     found = json.loads((tmp_path / 'results.json').read_text())
-    # With 12 textures this is twice what chance gives.
+    # There are 12 textures, so this is twice the chance level.
     assert found['nearest'] > 2 / 12 and found['probe'] > 2 / 12
     assert found['maps'] == [12, 12, 12, 128]

@@ -49,7 +49,7 @@ def _run(*command, cwd=None):
 
 
 def _is_stub(path):
-    """Return whether a config only inherits the one of its name."""
+    """Return whether a config only inherits a config of the same name."""
     return path.parent.name == 'configs' and path.suffix == '.py'
 
 
@@ -119,7 +119,7 @@ def test_rebuilding_leaves_no_stale_config(sources, tmp_path):
 
 
 def test_the_name_of_a_config_is_enough():
-    # mim searches the package for the bare name, and refuses to choose.
+    # mim searches the package for the bare name; two matches are an error.
     files = [Path(name) for name in _files('mmmoca', 'configs', 'tools')]
     files = [path for path in files if not _is_stub(path)]
     names = [path.name for path in files]
@@ -150,9 +150,10 @@ def test_pins_cover_the_extras():
 
 
 def _take_over_bytecode(environment):
-    """Copy the bytecode that this environment has, instead of compiling.
+    """Link to the bytecode of this environment instead of compiling anew.
 
-    uv installs both environments from one cache, so sizes and times are equal.
+    uv installs both environments from one cache, so the sizes and times of the
+    source files are equal.
     """
     site = Path(sysconfig.get_path('purelib'))
     (target,) = environment.glob('lib/python*/site-packages')
@@ -165,7 +166,10 @@ def _take_over_bytecode(environment):
 
 @pytest.fixture(scope='module')
 def install(uv, tmp_path_factory):
-    """Install into the new environment; return its programs' folder."""
+    """Return a function that installs into the new environment.
+
+    The function returns the folder of the environment's programs.
+    """
     folder = tmp_path_factory.mktemp('environment')
     python = folder / 'bin' / 'python'
     _run(uv, 'venv', '-q', '--clear', '--python', sys.executable, folder)
@@ -185,14 +189,14 @@ INSTALL = (REPO / 'docs' / 'get_started' / 'install.md').read_text()
 
 @pytest.fixture(scope='module')
 def editable(install, sources):
-    """Return the folder of the programs, with the docs' editable install."""
+    """Make the editable install of the docs; return the programs' folder."""
     assert "pip install -e '.[onedl,mim]'" in INSTALL
     return install('-e', '.[onedl,mim]', cwd=sources)
 
 
 @pytest.fixture(scope='module')
 def trained(editable, sources, workspace, tmp_path_factory):
-    """Return a run's folder; the docs' command ran in an editable install."""
+    """Train with the docs' command (editable install); return the work dir."""
     line = re.search(r'^mim (train mmmoca .*) --gpus 8$', INSTALL, re.M)[1]
     work_dir = tmp_path_factory.mktemp('trained')
     train = [editable / 'mim', *line.split(), '--gpus', '1']
@@ -204,7 +208,7 @@ def trained(editable, sources, workspace, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def installed(install, trained, built):
-    """Return the folder of the programs, with the wheel instead."""
+    """Install the wheel instead; return the folder of the programs."""
     return install(f'mmmoca[onedl,mim] @ {built[1].as_uri()}')
 
 
@@ -226,7 +230,7 @@ def test_mim_tests(installed, trained, workspace, tmp_path):
     test += ['--out', metrics, '--out-item', 'metrics']
     log = _run(*test, '--cfg-options', *SMALL, cwd=workspace)
     assert 'find the config file in codebase mmmoca' in log
-    # 4 images: quarters
+    # With 4 images, the accuracy is a multiple of 25 %.
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An upgrade of another package shows which of its private names are gone."""
+"""The private names of other packages that we use still exist."""
 
 import mmcv.image.io
 import pytest
@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 from mmpretrain.apis.model import ModelHub
 from mmpretrain.datasets.transforms import ResizeEdge
 
-# Names that an instance gets are left out; other tests use them.
+# Attributes that only instances have are left out; other tests use them.
 PRIVATE = [
     (AmpOptimWrapper, '_clip_grad'),
     (BaseDataset, '_serialize_data'),

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Lookups in the scope ``mmmoca`` and into it."""
+"""Lookups from the scope ``mmmoca``, and from other scopes into it."""
 
 from importlib import import_module
 
@@ -22,7 +22,7 @@ def test_every_registry_of_mmengine_has_a_child(name):
     assert child.scope == 'mmmoca'
     assert child.parent is ROOTS[name]
     assert child.build_func is ROOTS[name].build_func
-    # A folder without __init__.py would import here, but not be packaged.
+    # A folder without __init__.py could be imported but not packaged.
     for location in child._locations:
         assert import_module(location).__file__ is not None
 
@@ -44,7 +44,7 @@ def test_scope_knows_itself_mmengine_and_mmpretrain():
 
 
 def test_scope_knows_that_of_the_run():
-    """MMEngine builds what a config takes from ``_base_`` in this way."""
+    """MMEngine builds the parts that a config inherits in this way."""
     pytest.importorskip('mmseg')
     step = dict(type='LoadAnnotations', _scope_='mmmoca')
     for scope, package in (('mmseg', 'mmseg.'), ('mmpretrain', 'mmcv.')):

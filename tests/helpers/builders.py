@@ -13,8 +13,8 @@ ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 def moca_config(**changes):
     """Return the config of a MOCA on 4 x 6 patches with 2 channels.
 
-    ``changes`` replace a part of it, or, as ``part__name``, a setting of a
-    part.
+    A change under the name of a part replaces this part. A change under
+    ``part__name`` replaces a setting of the part.
     """
     cfg = dict(
         type='mmmoca.MOCA',
@@ -43,7 +43,7 @@ def moca_config(**changes):
 
 
 def build_moca(**changes):
-    """Build the model of :func:`moca_config`, the same in each call."""
+    """Build :func:`moca_config`'s model, with the same weights each time."""
     torch.manual_seed(0)
     model = MODELS.build(moca_config(**changes))
     model.init_weights()
@@ -60,7 +60,7 @@ def random_views(batch_size=4):
 
 
 def pictured_moca(**options):
-    """Return a MOCA on 4 x 8 patches to draw, whose words are tokens."""
+    """Return a MOCA on 4 x 8 patches for pictures; its words are tokens."""
     model = build_moca(
         backbone__img_size=PICTURE_SIZE,
         backbone__patch_size=4,

@@ -30,12 +30,12 @@ def randomise(model, seed):
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             parameter.add_(0.1 * noise)
-    model.eval()  # which mmpretrain's models do not return
+    model.eval()  # returns None in mmpretrain
     return model
 
 
 def timm_vit(seed=0, img_size=SIZE, **kwargs):
-    """Return a small ViT of timm that ends in its final norm."""
+    """Return a small timm ViT that has no head after its final norm."""
     defaults = dict(patch_size=PATCH, num_classes=0, dynamic_img_size=True)
     torch.manual_seed(seed)
     return randomise(
@@ -51,10 +51,10 @@ def timm_vit(seed=0, img_size=SIZE, **kwargs):
 
 
 def token_vit(kind, **sizes):
-    """Return a ViT of timm with registers, 128 channels and two heads.
+    """Return a timm ViT with registers, 128 channels and two heads.
 
     Args:
-        kind (str): Our type for it: 'RegisterViT' for DINOv2's, or
+        kind (str): Our type of this ViT: 'RegisterViT' (for DINOv2) or
             'DINOv3ViT'.
         **sizes (int): Other sizes, under timm's names.
     """
@@ -69,7 +69,7 @@ def token_vit(kind, **sizes):
 
 
 def from_file(kind, path, **init):
-    """Return options of a config whose backbone starts from a file."""
+    """Return config options that start the backbone from a file."""
     init |= dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
     return {
         'model.backbone.type': f'mmmoca.{kind}',
@@ -78,7 +78,7 @@ def from_file(kind, path, **init):
 
 
 def assert_goes_on(runner, vit):
-    """Check that all layers have moved by small steps from those weights."""
+    """Check that a run has moved the weights of ``vit`` in small steps."""
     trained = runner.model.backbone
     for ours, theirs in (
         (trained.register_tokens, vit.reg_token),
@@ -90,7 +90,7 @@ def assert_goes_on(runner, vit):
 
 
 def mm_config(img_size=SIZE, **kwargs):
-    """Return the config of the same ViT in mmpretrain."""
+    """Return mmpretrain's config of the ViT of :func:`timm_vit`."""
     config = dict(
         type='mmpretrain.VisionTransformer',
         arch=dict(
@@ -107,19 +107,19 @@ def mm_config(img_size=SIZE, **kwargs):
 
 
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
-    """Return the same ViT in mmpretrain."""
+    """Return mmpretrain's version of the ViT of :func:`timm_vit`."""
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
 
 
 def classifier(head=None, **backbone):
-    """Return a classifier of mmpretrain with the same ViT as its backbone."""
+    """Return an mmpretrain classifier with this ViT as its backbone."""
     backbone = mm_config(**backbone)
     config = dict(type='ImageClassifier', backbone=backbone, head=head)
     return MODELS.build(config)
 
 
 def timm_state(**changes):
-    """Return timm's weights with other parts; None leaves a part out."""
+    """Return timm's weights with some parts changed; None removes a part."""
     state = checkpoint('timm')[0] | changes
     return {name: part for name, part in state.items() if part is not None}
 
@@ -133,16 +133,16 @@ def load_as_a_run(
     cfg=None,
     level=logging.NOTSET,
 ):
-    """Let a run without steps load a checkpoint; return our log lines.
+    """Load a checkpoint in a run without steps; return our log lines.
 
     Args:
         model (nn.Module): The model that loads it.
         address (str): ``load_from`` of the run.
         resume (bool): Whether the run resumes from the file.
         trains (bool): Whether the run trains; otherwise it tests.
-        wrapper (OptimWrapper, optional): The wrapper of a training run.
-        cfg (dict, optional): The content of its config.
-        level (int): The lowest level of the lines.
+        wrapper (OptimWrapper, optional): The wrapper, if the run trains.
+        cfg (dict, optional): The content of the run's config.
+        level (int): The lowest level of the returned lines.
     """
     images = DataLoader([])
     if trains:
@@ -186,7 +186,8 @@ def checkpoint(layout, img_size=SIZE):
 
     Returns:
         tuple[dict, nn.Module, nn.Module]: The content to save; the teacher (or
-        the only encoder) and the student, both as models of its library.
+        the only encoder) and the student, both as models of the library that
+        uses this layout.
     """
     vit = mm_vit if layout in ('mmmoca', 'classifier') else timm_vit
     models = vit(img_size=img_size, seed=1), vit(img_size=img_size, seed=2)
@@ -245,16 +246,16 @@ def checkpoint(layout, img_size=SIZE):
 
 
 def tokens(model, images):
-    """Return all tokens after the final norm, (B, 1 + L, D), of any library.
+    """Return a model's tokens after its final norm, (B, 1 + L, D).
 
-    Registers are left out.
+    The model may be of any library. Registers are left out.
     """
     with torch.no_grad():
-        if hasattr(model, 'forward_features'):  # of timm
+        if hasattr(model, 'forward_features'):  # a model of timm
             x = model.forward_features(images)
             start = model.num_prefix_tokens
         else:
-            # The others return a tuple, and those of transformers have names.
+            # The others return a tuple or, in transformers, a similar object.
             x = model(images)[0]
             config = getattr(model, 'config', None)
             start = 1 + getattr(config, 'num_register_tokens', 0)
@@ -262,11 +263,11 @@ def tokens(model, images):
 
 
 def assert_close(actual, expected):
-    """Compare tensors that may differ in the order of sums."""
+    """Check that tensors are equal up to the order of sums."""
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def assert_same_tokens(*models):
-    """Check that two models, of any of the libraries, compute the same."""
+    """Check that two models, each of any library, give the same tokens."""
     images = torch.randn(2, 3, SIZE, SIZE)
     assert_close(*(tokens(model, images) for model in models))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A small drawn Cityscapes tree, and configs that read it."""
+"""A small Cityscapes tree of drawn images, and configs that read it."""
 
 import itertools
 import uuid
@@ -21,7 +21,7 @@ CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
 SPLITS, BANK = ('train', 'val', 'test'), 'bank_dataloader'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
-# Raw label and train id of road, building, sky, person, car, and none.
+# Train id and raw label of road, building, sky, person, car, and none.
 RAW_IDS = {0: 7, 2: 11, 10: 23, 11: 24, 13: 26, 255: 0}
 COLOURS = np.random.default_rng(0).integers(0, 200, (256, 3))
 
@@ -55,15 +55,15 @@ def write_tree(root, **counts):
 
 
 def shrink(cfg, root, work_dir, crop, steps=None, **options):
-    """Let a config read ``root``, with a small ViT and patches of 8 pixels.
+    """Make a config read ``root`` and use a small ViT with 8-pixel patches.
 
     Args:
         cfg (Config): Changed in place.
-        root (Path): Folder of its data sets.
-        work_dir (Path): Work dir of its runs.
+        root (Path): Folder of the data sets.
+        work_dir (Path): Work dir of the runs.
         crop (tuple[int, int]): Size of the crops.
-        steps (dict, optional): Values for transforms that have such keys.
-        **options: Further overrides, by dotted keys.
+        steps (dict, optional): Values for transforms that have these keys.
+        **options: Further overrides, with dotted keys.
     """
     cfg.model.backbone.update(arch=dict(ARCH), patch_size=8, img_size=crop)
     images.point_to(cfg, root)
@@ -109,7 +109,7 @@ def small_config(name, root, work_dir, **options):
 
 
 def run(name, root, work_dir, epochs=1, **options):
-    """Train by :func:`small_config` and validate; return the runner."""
+    """Train with :func:`small_config` and validate; return the runner."""
     options = {
         'train_cfg.max_epochs': epochs,
         'train_cfg.val_interval': 1,

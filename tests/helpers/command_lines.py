@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Check command lines as if no heavy package were installed."""
+"""Checks command lines as if no heavy package were installed."""
 
 import json
 from pathlib import Path
 
 from .tools import python
 
-# How each command line ends.
+# Prints how each command line ends.
 RUN = """
 import contextlib, io, json, runpy, sys
 from pathlib import Path
@@ -33,7 +33,7 @@ print(json.dumps(ends))
 
 
 def ends_alone(lines, folder):
-    """Return how command lines end without the stack: output and exception."""
+    """Run lines without the stack; return each one's output and exception."""
     run = python('-c', RUN, json.dumps(lines), cwd=folder)
     return json.loads(run.stdout)
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A real labelled data set that scikit-learn ships, and a ViT of its size."""
+"""The labelled digits that scikit-learn ships, and a ViT of their size."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def write_digits(root, limit=800):
 
 
 def save_pretraining(path):
-    """Save an untrained MOCA; all weights of its student are zero."""
+    """Save an untrained MOCA with a student of zeros; return its teacher."""
     vit = dict(arch=ARCH, img_size=SIZE, patch_size=16, tap_layer=1)
     model = demo_model(
         **{
@@ -84,7 +84,7 @@ def digits_config(name, root, work_dir, **options):
 
 
 def train(cfg):
-    """Train by a config; return the runner."""
+    """Train with a config; return the runner."""
     runner = Runner.from_cfg(cfg)
     runner.train()
     stop_workers(runner)

@@ -31,7 +31,7 @@ multiprocessing.set_forkserver_preload(
 def run_processes(function, world_size, *args):
     """Call a module's function in each process; return the results by rank.
 
-    This process is one of them.
+    If there is only one process, it is this one.
     """
     if world_size == 1:
         return [function(*args)]
@@ -48,14 +48,14 @@ def run_processes(function, world_size, *args):
         ]
 
 
-# The ports are below those that the system hands out: it would give a port
-# that is free now to another program before the test uses it. Each process has
-# 20 ports.
+# The ports are below those that the system hands out. Otherwise, the system
+# could give a free port to another program before the test uses it. Each
+# process has 20 ports.
 _PORTS = itertools.count(20000 + 20 * (os.getpid() % 600))
 
 
 def free_port():
-    """Return a TCP port that nobody listens on, another one in each call."""
+    """Return a free TCP port, a different one in each call."""
     for port in _PORTS:
         with socket.socket() as free, contextlib.suppress(OSError):
             free.bind(('', port))

@@ -17,7 +17,7 @@ def write_run(path, seed=0, **options):
     """Write what a run of the demo's config saves, with a smaller ViT.
 
     Returns:
-        tuple[Config, nn.Module]: Its config and its model.
+        tuple[Config, nn.Module]: The run's config and its model.
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     small = {'model.backbone.arch': ARCH, 'model.backbone.tap_layer': 1}

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checks of what an error must say."""
+"""A check of error messages."""
 
 import re
 

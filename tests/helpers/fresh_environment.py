@@ -40,7 +40,7 @@ COMMANDS = (
 
 
 def inherit():
-    """Inherit a config of ours by its name, and find models by theirs."""
+    """Inherit one of our configs by name, and find models by their names."""
     Path('child.py').write_text(
         "_base_ = 'mmmoca::moca/moca_vit-b16_200e.py'\n"
         "model = dict(backbone=dict(arch='deit-t'))\n"
@@ -65,7 +65,7 @@ def draw_images():
 
 
 def use_command():
-    """Call the command here: a new process would import for ten seconds."""
+    """Call the command in this process; a new one imports for ten seconds."""
     for arguments, written in COMMANDS:
         assert arguments[0] == 'check' or not Path(written).exists()
         sys.argv = ['mmmoca', *arguments]

@@ -21,7 +21,7 @@ PIPELINE = [
 
 
 class PooledPixels(BaseModel):
-    """Pooled pixels through one layer; trains with dropout.
+    """Applies one layer to pooled pixels; trains with dropout.
 
     Attributes:
         log (list): ``('extract_feat', training)`` for each call.
@@ -48,7 +48,7 @@ class PooledPixels(BaseModel):
 
 
 def draw(folder, counts, seed):
-    """Draw a folder per class, whose colours overlap with other classes'."""
+    """Draw one folder of images per class; the classes' colours overlap."""
     rng = np.random.RandomState(seed)
     for label, count in enumerate(counts):
         path = folder / f'class_{label}'
@@ -61,7 +61,7 @@ def draw(folder, counts, seed):
 
 
 def folder_loader(folder, sampler=None, **dataset):
-    """Return the config of a loader of a folder, in batches of four."""
+    """Return a data loader config for a folder, with batches of four."""
     dataset = dict(data_root=str(folder), pipeline=PIPELINE) | dataset
     return dict(
         dataset=dict(type='mmmoca.ImageFolder') | dataset,
@@ -72,7 +72,7 @@ def folder_loader(folder, sampler=None, **dataset):
 
 
 def toy_runner(model=None, **kwargs):
-    """Return a runner of that model; 'pytorch' launches several processes."""
+    """Return a runner; pass ``launcher='pytorch'`` in several processes."""
     if 'launcher' in kwargs:
         kwargs['cfg'] = dict(model_wrapper_cfg=dict(device_ids=None))
     return Runner(
@@ -85,7 +85,7 @@ def toy_runner(model=None, **kwargs):
 
 
 def described(folder, which='teacher'):
-    """Return paths, features and labels of a folder, one image at a time."""
+    """Return a folder's paths, features (one image at a time) and labels."""
     model = PooledPixels().eval()
     dataset = Runner.build_dataloader(folder_loader(folder)).dataset
     feats = []

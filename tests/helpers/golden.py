@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Figures of the authors' released code, and our model in the same state."""
+"""Results of the authors' released code, and our model in the same state."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'
 
 @functools.cache
 def _read(name):
-    """Read all arrays of a file at once: opening each of them is slow."""
+    """Read all arrays of a file at once, since opening each one is slow."""
     with np.load(GOLDEN / f'{name}.npz') as file:
         return dict(file)
 
@@ -53,7 +53,7 @@ class Case:
 
 
 def settings(case):
-    """Return the settings of a case as our config names them, by part."""
+    """Return a case's settings by part, under the names of our config."""
     config, meta = case.meta['config'], case.meta
     arch = dict(
         embed_dims=config['embed_dim'],

@@ -25,7 +25,7 @@ def write_images(root, train=16, val=5, classes=3):
 
 
 def point_to(cfg, root):
-    """Make every data loader of a config read ``root``, in one process."""
+    """Make all data loaders of a config read ``root``, without workers."""
     for split in ('train', 'val', 'test'):
         loop = cfg.get(f'{split}_cfg') or {}
         for loader in (

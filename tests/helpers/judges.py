@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The protocols by scikit-learn, NumPy and sets, for comparison with ours."""
+"""The protocols in scikit-learn, NumPy and sets, for comparison with ours."""
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 
 def knn_judge(feats, labels, k, temperature=0.07):
-    """Fit a bank (M, D) whose votes weigh exp(cosine / temperature)."""
+    """Fit k-NN to a bank, (M, D), with weights exp(cosine / temperature)."""
     return KNeighborsClassifier(
         k,
         metric='cosine',
@@ -18,8 +18,8 @@ def knn_judge(feats, labels, k, temperature=0.07):
 
 
 def low_shot_judge(feats, labels, regularization=0.1):
-    """Fit the low-shot protocol's regression to features of :func:`centre`."""
-    # Its tolerance applies to the mean over the images.
+    """Fit the low-shot regression to features from :func:`centre`."""
+    # scikit-learn's tolerance applies to the mean over the images.
     return LogisticRegression(
         C=1 / regularization,
         fit_intercept=False,
@@ -29,7 +29,7 @@ def low_shot_judge(feats, labels, regularization=0.1):
 
 
 def centre(feats):
-    """Subtract its mean from each row (..., D), and scale it to length 1."""
+    """Subtract the mean of each row, (..., D); scale the row to length 1."""
     feats = feats - feats.mean(-1, keepdims=True)
     return feats / np.linalg.norm(feats, axis=-1, keepdims=True)
 

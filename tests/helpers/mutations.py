@@ -16,10 +16,10 @@ JUNK = (
 def mutate(content, rng):
     """Copy nested dicts and lists; replace or remove one value.
 
-    All parts beside each other, at any depth, are equally likely.
+    Within each dict or list, at any depth, all parts are equally likely.
 
     Args:
-        content (dict): Not changed.
+        content (dict): The original, which is not changed.
         rng (random.Random): Chooses the place and its new value.
 
     Returns:

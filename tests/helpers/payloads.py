@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints that make a folder, the marker, if code in them is run."""
+"""Checkpoints that make a folder, the marker, if their code is run."""
 
 import os
 import pickle
@@ -24,8 +24,8 @@ class Call:
 def by_lookup(marker):
     """Build the payload from names that MMEngine's own checkpoints pickle.
 
-    It leads from ``getattr`` of MMEngine's log history to ``exec``, through
-    functions that rebuild tensors.
+    The payload gets from ``getattr`` on MMEngine's log history to ``exec``
+    through functions that rebuild tensors.
     """
 
     def call(function, kind, *arguments):
@@ -48,7 +48,7 @@ def by_lookup(marker):
 
 
 def write_payload(path, marker, form='archive', beside=None):
-    """Write a checkpoint of a form of :data:`FORMS`.
+    """Write a checkpoint in one of the :data:`FORMS`.
 
     Args:
         path (Path): The file.

@@ -18,7 +18,7 @@ def config(neck=None, **backbone):
 
 
 def build(**options):
-    """Build the model of :func:`config`, the same in each call."""
+    """Build the model of :func:`config` with the same weights each time."""
     torch.manual_seed(0)
     model = MODELS.build(config(**options))
     torch.nn.init.normal_(model.backbone.cls_token)

@@ -34,7 +34,7 @@ SMALL = [
     'train_cfg.val_interval=1',
     'default_hooks.logger.interval=1',
 ]
-# A network for tests that do not ask what a run learns.
+# A small network, for tests in which it does not matter what a run learns.
 NETWORK = {
     'model.backbone.arch': dict(
         embed_dims=64, num_layers=2, num_heads=2, feedforward_channels=128
@@ -42,7 +42,7 @@ NETWORK = {
     'model.backbone.tap_layer': 1,
     'model.neck.embed_dims': 32,
 }
-# Models are wrapped as by tools/train.py, but without GPUs.
+# Models are wrapped as in tools/train.py, but without GPUs.
 DDP = dict(
     launcher='pytorch',
     model_wrapper_cfg=dict(
@@ -55,7 +55,7 @@ DDP = dict(
 
 
 def by_epochs(count):
-    """Return options of a run that sees each image once in an epoch."""
+    """Return options of a run that sees each image once per epoch."""
     loop = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=count)
     sampler = {'train_dataloader.sampler.infinite': False}
     return {'train_cfg': loop} | sampler | NO_VALIDATION
@@ -78,9 +78,9 @@ def tiny_run():
 
 
 def own_config(root, work_dir='', **options):
-    """Return the config of one's own images, made tiny, for a folder.
+    """Return a tiny version of the own-images config, for a folder.
 
-    The run writes to ``work`` beside the images.
+    By default, the run writes to ``work`` in this folder.
     """
     own = dict(data_root=str(root), epochs=4, batch_size=8)
     work_dir = str(work_dir or root / 'work')
@@ -99,7 +99,7 @@ def demo_model(**options):
 
 
 def demo_runner(root, name, **options):
-    """Return a runner of :func:`demo_config` before its training."""
+    """Return a runner of :func:`demo_config` that has not trained yet."""
     return RUNNERS.build(demo_config(root, name, **options))
 
 
@@ -110,7 +110,7 @@ def demo_config(root, name, **options):
 
     Args:
         root (Path): Image folders, see :func:`.images.write_images`.
-        name (str): Name of the work dir, which is beside the images.
+        name (str): Name of the work dir, a subfolder of ``root``.
         **options: Overrides with dotted keys.
 
     Returns:

@@ -11,7 +11,7 @@ CLASSES = ('circle', 'cross', 'square', 'triangle')
 
 
 def shapes_config(root, work_dir=None, **options):
-    """Return the config of the drawn set, for ``root`` and with overrides."""
+    """Return the config of the drawn set in ``root``, with overrides."""
     cfg = Config.fromfile(SHAPES_CONFIG)
     cfg.work_dir = str(work_dir)
     for name in ('train', 'val', 'test'):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Skips work of MMEngine that fills most of a small run and no test reads."""
+"""Skips work of MMEngine that dominates small runs and that no test needs."""
 
 import copy
 import functools
@@ -17,7 +17,7 @@ from .tools import ROOT
 
 
 def spare_work():
-    """Skip the work. Call this once everything has been imported.
+    """Skip this work. Call the function once everything is imported.
 
     Without it, a run would reformat the text of its config four times, and
     draw an empty figure; each data set would collect garbage; the checkout's
@@ -33,7 +33,7 @@ def spare_work():
 
 
 def _once(method):
-    """Let all instances share what is computed from equal settings."""
+    """Let instances with equal settings share one result."""
     made = {}
 
     def make(self, settings):

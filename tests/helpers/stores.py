@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A folder of images, stored as shards and as a Hugging Face data set."""
+"""Stores a folder of images as shards and as a Hugging Face data set."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from .tools import load_tool
 
 
 def write_shards(images, out, number=10, with_label=True):
-    """Write shards of some images; return what could not be read."""
+    """Write shards of images; return how many were written and unreadable."""
     tool = load_tool('dataset_converters/make_shards')
     return tool.make_shards(images, out, with_label, number)
 
 
 def write_arrow(images, out, **columns):
-    """Write the images of class folders in their order, with more columns."""
+    """Write the images of class folders in order, plus further columns."""
     import datasets
 
     folder = ImageFolder(str(images), pipeline=[])

@@ -27,7 +27,8 @@ PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 def load_tool(name):
     """Load a file of ``tools/`` (without suffix) as a module.
 
-    Its name is not that of the file, since Python has a package `test`.
+    The module has another name than the file, since Python has a package
+    `test`.
     """
     path = TOOLS / f'{name}.py'
     spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
@@ -41,8 +42,8 @@ def load_tool(name):
 def run_tool(path, *arguments, code=0):
     """Run a program of the repository; return what it printed.
 
-    It must end with the exit status ``code``. It runs in this process, since a
-    new one would spend ten seconds on imports.
+    The program must end with the exit status ``code``. It runs in this
+    process, since a new one would spend ten seconds on imports.
     """
     script = ROOT / path
     output = io.StringIO()
@@ -62,7 +63,7 @@ def run_tool(path, *arguments, code=0):
 
 
 def python(*arguments, **options):
-    """Run a new Python that imports this checkout; return how it ended."""
+    """Run a new Python that imports this checkout; return the result."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
@@ -82,7 +83,7 @@ def forget_tools():
 
 
 def install_configs(monkeypatch, folder):
-    """Make ``mmmoca::...`` mean what it means for an installed package."""
+    """Make ``mmmoca::...`` work as if the package were installed."""
     package = folder / 'installed_mmmoca'
     (package / '.mim').mkdir(parents=True)
     (package / '__init__.py').touch()
@@ -93,7 +94,7 @@ def install_configs(monkeypatch, folder):
 
 
 def snippets(file, language):
-    """Return the code blocks of a page that are in this language."""
+    """Return the code blocks of a page that are in a given language."""
     blocks = rf'```{language}\n(.*?)```'
     return re.findall(blocks, (ROOT / file).read_text(), re.S)
 

@@ -12,9 +12,9 @@ from torch.utils.flop_counter import flop_registry
 class Transfers(TorchDispatchMode):
     """Counts copies from host to device, and matrix products by type.
 
-    Copies that do not block are counted. Other copies make the host wait, and
-    so does indexing a tensor on the device with indices on the host. Scalars
-    on the host travel with the kernel.
+    ``copies`` counts all copies; ``waiting`` lists those that make the host
+    wait. Indexing a tensor on the device with indices on the host is such a
+    copy. Scalars on the host travel with the kernel and do not count.
     """
 
     def __init__(self):
@@ -25,8 +25,8 @@ class Transfers(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         count = flop_registry.get(func.overloadpacket)
-        # The GPU chooses the kernel of attention; here its products are not
-        # fused.
+        # Products of attention (bmm) do not count: a GPU fuses them in a
+        # kernel of its choice.
         if count is not None and func != torch.ops.aten.bmm.default:
             tf32 = func.overloadpacket is torch.ops.mmmoca.tf32_mm
             kind = 'tf32' if tf32 else result.dtype
@@ -39,7 +39,7 @@ class Transfers(TorchDispatchMode):
         devices = {tensor.device.type for tensor in tensors}
         if len(devices) > 1:
             self.copies += 1
-            # The argument of `copy_` has no name here.
+            # `copy_` gets `non_blocking` by position.
             if not (kwargs.get('non_blocking') or args[2:] == (True,)):
                 self.waiting.append(f'{func}: {sorted(devices)}')
         return result
