@@ -120,9 +120,9 @@ def test_damaged_files_are_passed_over(tmp_path, how):
 
 
 def test_resumes_the_newest_intact_one(root, finished, tmp_path):
-    """Resume with a history of other types, without running the saved config.
+    """A run resumes without running the config that the checkpoint contains.
 
-    MMEngine would run the config in ``meta``.
+    MMEngine would run it. The history may have values of other types.
     """
     moved, marker = root / 'moved', tmp_path / 'it_ran'
     shutil.copytree(finished, moved)
@@ -147,7 +147,7 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     assert advice_to_go_on(runner).endswith('copy/iter_6.pth')
     shutil.copy(finished / 'last_checkpoint', root / 'copy')
     assert str(finished) not in advice_to_go_on(runner)
-    # One error names the file.
+    # The error names the file.
     named = moved / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)
     again = dict(resume=True, load_from=str(named))
@@ -156,7 +156,7 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
 
 
 def hold(folder, held):
-    """Hold a lock, with a worker that outlives this process."""
+    """Hold the lock of a folder in a process whose worker outlives it."""
     FolderLock(folder)
     if os.fork() == 0:
         time.sleep(30)
@@ -167,7 +167,10 @@ def hold(folder, held):
 
 @pytest.mark.processes
 def test_one_run_a_folder(root):
-    """A second run is refused and writes nothing: logs may share a name."""
+    """A second run in a folder is refused and writes nothing.
+
+    Its log could have the same name as that of the first run.
+    """
     folder = root / 'shared'
     context = multiprocessing.get_context('forkserver')
     held = context.Event()
@@ -189,9 +192,9 @@ def test_one_run_a_folder(root):
 
 
 def test_one_run_a_folder_within_a_process(tmp_path):
-    """A second lock takes over what an exception left in its thread."""
+    """A lock replaces one that an exception has left in the same thread."""
     first, lock = FolderLock(tmp_path), FolderLock(tmp_path)
-    first.release()  # nothing is held any more
+    first.release()  # the first lock holds nothing any more
     with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
         pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
@@ -212,14 +215,14 @@ def test_nothing_starts_over_what_a_run_has_left(root):
 
 
 def warnings_of(runner):
-    """Return the warnings of a run."""
+    """Train; return the warnings of the run."""
     with mock.patch.object(runner.logger, 'warning') as warning:
         runner.train()
     return ' '.join(call.args[0] for call in warning.call_args_list)
 
 
 def test_settings_that_change_a_resumed_run(root, finished):
-    """Warn of every changed setting; the seed stays that of the checkpoint."""
+    """A resumed run warns of changed settings, but keeps the saved seed."""
     again = dict(resume=True, load_from=f'{finished}/iter_6.pth')
     views = 'train_dataloader.dataset.pipeline.2.num_views'
     again |= {'model.head.lambda_img': 0.5, views: [2, 1]}
@@ -246,7 +249,7 @@ def test_a_schedule_of_mmengine_stays(root):
 
 
 def test_states_of_an_optimiser_stay_with_their_parameters(root):
-    """Refuse groups of the same sizes, and schedules in another order."""
+    """A run refuses other groups of equal sizes, and reordered schedules."""
     one, other = (
         {'optim_wrapper.paramwise_cfg.custom_keys': {key: dict(lr_mult=0.5)}}
         for key in ('backbone.layers.0.', 'backbone.layers.1.')
@@ -266,16 +269,16 @@ def test_states_of_an_optimiser_stay_with_their_parameters(root):
         with pytest.raises(ValueError, match='load_from'):
             build(root, name, **again | changed).train()
     two[1] = dict(two[1], warmup=1)
-    two[2] = dict(two[2], type='mmengine.ConstantMomentum')  # the same one
+    two[2] = dict(two[2], type='mmengine.ConstantMomentum')  # same type
     runner = build(root, 'groups_more', **again | one, param_scheduler=two)
-    # Our change is reported beside what MMEngine restores.
+    # Both our change and what MMEngine restores are reported.
     warnings = warnings_of(runner)
     assert 'warmup=1' in warnings and 'ConstantMomentum' in warnings
     assert runner.iter == 6
 
 
 def at(runner, moment, iteration, act):
-    """Call a function when a run reaches a hook in an iteration."""
+    """Call ``act`` when a run reaches a hook in a given iteration."""
     call_hook = runner.call_hook
 
     def call(name, **kwargs):
@@ -287,7 +290,7 @@ def at(runner, moment, iteration, act):
 
 
 def stop_in(runner, iteration, number=signal.SIGTERM):
-    """Signal the process and the workers of its loaders, as Slurm does."""
+    """Signal the process and its data workers, as Slurm does."""
 
     def stop():
         workers = [child.pid for child in multiprocessing.active_children()]
@@ -299,7 +302,7 @@ def stop_in(runner, iteration, number=signal.SIGTERM):
 
 @pytest.mark.parametrize('last', [True, False])
 def test_weights_that_are_not_finite_are_not_written(root, last):
-    """The loss of the step before was finite."""
+    """Weights may be non-finite although the last loss was finite."""
     work_dir = root / f'poisoned_{last}'
     runner = build(root, work_dir.name, **{'train_cfg.max_iters': 4})
 
@@ -318,7 +321,7 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
 def test_a_signal_saves_the_run(root, finished, capfd):
     """The resumed run ends as if there had been no signal.
 
-    A validation is due after the second iteration, and runs first.
+    The validation after the second iteration runs before the run is saved.
     """
     options = {
         'train_cfg.val_interval': 2,
@@ -336,7 +339,7 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     interrupted = root / 'stopped' / 'interrupted.pth'
     saved = read_checkpoint(interrupted)
     assert saved['meta']['iter'] == 2
-    # This includes the lines since the last log line.
+    # The values since the last log line are saved, too.
     logged = saved['message_hub']['log_scalars']
     assert len(logged['train/loss'][0]) == 2
     assert len(logged['val/knn/top1_k20'][0]) == 1
@@ -354,7 +357,7 @@ def batch_larger_than_a_pipe(_):
 
 
 def load_until_killed(pids):
-    """Hold the pipe of the pids open, in this process and its worker."""
+    """Load data; this process and its worker hold the pipe open."""
     loader = DataLoader(
         range(8),
         collate_fn=batch_larger_than_a_pipe,
@@ -368,7 +371,7 @@ def load_until_killed(pids):
 
 
 def test_workers_end_with_a_run_that_is_killed():
-    """The kernel may kill a run because of its memory."""
+    """The kernel may kill a run that uses too much memory."""
     received, sent = multiprocessing.Pipe(duplex=False)
     run = multiprocessing.Process(target=load_until_killed, args=(sent,))
     run.start()
@@ -390,12 +393,12 @@ def test_a_signal_where_every_step_is_validated(root):
     assert runner.iter == 2
     resumed = build(root, 'validated', resume=True, **options)
     stop_in(resumed, 5)
-    resumed.train()  # The last validation runs first, and nothing is left.
+    resumed.train()  # The last validation runs; then the run has finished.
     assert len(scalars(resumed, 'val/knn/top1_k20')) == 6
 
 
 def stop_one_of_two(root):
-    """Send the signal to the second process; return how both end."""
+    """Signal only the second process; return how this process ends."""
     runner = build(root, 'together')
     stop_in(runner, 1, signal.SIGUSR1 if get_rank() else 0)
     with pytest.raises(SystemExit) as exited:

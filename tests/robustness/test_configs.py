@@ -67,7 +67,7 @@ def test_numbers_for_values_of_0_to_1():
     load = dict(type='mmmoca.LoadBands', channels=3)
     for loader in (cfg.train_dataloader, cfg.test_dataloader):
         loader.dataset.pipeline = [load]
-    check_config(cfg)  # these may be numbers from 0 to 1
+    check_config(cfg)  # bands may have values from 0 to 1
 
 
 def test_more_classes_than_masks_can_hold():
@@ -80,7 +80,7 @@ def test_more_classes_than_masks_can_hold():
 
 
 def test_a_pyramid_has_the_patches_of_its_backbone():
-    """This holds for models that our factory does not build."""
+    """Pyramids are also checked in models that our factory does not build."""
     neck = dict(type='mmmoca.ViTFeaturePyramid', in_channels=6)
     model = dict(type='RetinaNet', backbone=dict(patch_size=8))
     model['neck'] = [neck, dict(type='FPN')]
@@ -168,7 +168,7 @@ def test_keys_of_the_runner_are_no_keys_of_the_file():
     ],
 )
 def test_slips_beside_inherited_keys(key, slip):
-    """An example is `optim_wraper=dict(...)` in a file with a base."""
+    """Slips such as `optim_wraper` in a file with a base are found."""
     cfg = Config.fromfile(DEMO_CONFIG)
     part, last = part_of(cfg, key)
     part[slip] = part[last]
@@ -234,12 +234,12 @@ def test_defaults_of_the_optimizer():
     wrapper = build_optim_wrapper(build_moca(), cfg)
     rates = {group['lr'] for group in wrapper.param_groups}
     decays = {group['weight_decay'] for group in wrapper.param_groups}
-    # The others are those of prototypes and biases.
+    # The other values are those of the prototypes and biases.
     assert rates == {1e-3, 1e-4} and decays == {0.01, 0.05, 0}
 
 
 def test_parts_with_rates_of_their_own():
-    """The longest key counts, and its decay replaces that of the rules."""
+    """The longest matching key counts, and its decay overrides the rules."""
     custom = {
         'backbone': dict(lr_mult=0.5),
         'neck': dict(lr_mult=0),

@@ -48,7 +48,7 @@ def test_no_checkpoint_runs_code(tmp_path, read, form):
 
 
 def test_only_the_reader_reads_pickles():
-    """Engine, apis and tools read checkpoints by mmmoca.checkpoints only."""
+    """All other code reads checkpoints only with mmmoca.checkpoints."""
     reads = re.compile(
         r'torch\.load\(|pickle\.loads?\(|allow_pickle=True'
         r'|mmengine\S* import .*load_checkpoint'
@@ -71,7 +71,7 @@ def test_no_run_without_our_hooks_runs_code(root, tmp_path):
 
 
 def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
-    """MMEngine would also run the config in it, which is dropped."""
+    """The config in the file, which MMEngine would run, is dropped."""
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     content = dict(meta=dict(config='import os', iter=3))
 
@@ -92,7 +92,7 @@ def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
     'scheme', ['x', 's3', 'https', 'torchvision', 'mmcls']
 )
 def test_a_folder_named_like_a_scheme(tmp_path, monkeypatch, scheme):
-    """Files in such a folder are read as all others."""
+    """Files in a folder that is named like a scheme are read like others."""
     monkeypatch.chdir(tmp_path)
     folder, marker = Path(f'{scheme}:'), tmp_path / 'it_ran'
     folder.mkdir()
@@ -106,7 +106,7 @@ def test_a_folder_named_like_a_scheme(tmp_path, monkeypatch, scheme):
 
 
 class Vault(LocalBackend):
-    """A remote place: ``s3://NAME`` is a file in a folder."""
+    """Simulates a remote store: ``s3://NAME`` is a file in a folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -124,7 +124,7 @@ def test_what_a_remote_backend_returns_runs_no_code(tmp_path, monkeypatch):
     write_payload(tmp_path / 'evil.pth', marker)
     torch.save(dict(meta=dict(iter=3)), tmp_path / 'good.pth')
     vault = Vault(tmp_path)
-    # MMEngine's own reader of these addresses would also call this.
+    # MMEngine's own reader of these addresses would also call this backend.
     for place in (fileio.io, checkpoint):
         monkeypatch.setattr(place, 'get_file_backend', lambda *_, **__: vault)
     good = CheckpointLoader.load_checkpoint(guarded('s3://good.pth'))
@@ -184,7 +184,7 @@ def test_archives_that_unpack_to_much_more(tmp_path):
 
 
 def test_no_key_is_hashed_without_end(tmp_path):
-    """Forty nested tuples of two take 300 bytes, but have 2**40 parts."""
+    """Forty nested pairs take 300 bytes but have 2**40 parts."""
     twice = (b'q%ch%c\x86' % (i, i) for i in range(40))
     bomb = b'\x80\x02})' + b''.join(twice) + b'K\x03s.'
     torch.save({}, tmp_path / 'empty.pth')
@@ -202,7 +202,7 @@ def test_no_key_is_hashed_without_end(tmp_path):
 
 
 def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
-    """The best checkpoint and outdated ones are in the run's own folder."""
+    """A run removes only files in its own folder."""
     run = tmp_path / 'run'
     run.mkdir()
     for named in (tmp_path / 'best_of_mine.pth', run / 'notes.pth'):

@@ -71,7 +71,7 @@ ENCODERS = dict(
 
 @pytest.mark.parametrize('layout', ENCODERS)
 def test_a_damaged_encoder_is_one_error(tmp_path, layout):
-    """Reading gives the encoder or one error, and never crashes."""
+    """A damaged file gives an encoder or one clear error, but no crash."""
     whole = dict(state_dict=ENCODERS[layout]())
     whole['meta'] = dict(mmmoca=dict(num_heads=2, grid=[4, 4]))
     path, errors = tmp_path / 'a.pth', 0

@@ -48,7 +48,7 @@ def test_lists_that_lead_out(tmp_path):
     options = dict(ann_file=str(path), with_label=False, pipeline=[])
     with pytest.raises(ValueError, match='out.png'):
         ImageFolder(str(root), **options)
-    # Absolute paths lie below the root of the file system.
+    # Absolute paths are below the root of the file system.
     path.write_text(f'{root}/a/0.png\n{tmp_path}/out.png\n')
     assert len(ImageFolder('/', **options)) == 2
     with pytest.raises(ValueError, match='out.png'):
@@ -139,7 +139,7 @@ def test_names_in_shards_and_logs(tmp_path, caplog):
     with pytest.raises(ValueError) as raised:
         ImageFolder(str(tmp_path), with_label=False, pipeline=[LoadImage()])
     assert HOSTILE not in str(raised.value)
-    runner = ConsoleRunner.__new__(ConsoleRunner)  # only a log is left of it
+    runner = ConsoleRunner.__new__(ConsoleRunner)  # only to write a log
     runner._log_dir, runner._timestamp = str(tmp_path), 't'
     runner._experiment_name = 'names'
     logger = runner.build_logger()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features in files, when a call is stopped or shared by processes."""
+"""Feature files do not depend on interruptions or the number of processes."""
 
 import json
 import os
@@ -41,14 +41,14 @@ def encoder(root):
 
 
 def command(root, out):
-    """Return the tool's command for such a file."""
+    """Return the tool's command that writes ``out``."""
     options = '--batch-size', 5, '--workers', 0, '--device', 'cpu'
     return 'tools/embed.py', root / 'run.pth', root / 'train', out, *options
 
 
 @pytest.fixture(scope='module')
 def written(root, encoder):
-    """Return files of the same features, written by the tool."""
+    """Return a file of features that the tool has written."""
     out = root / 'features.npy'
     printed = run_tool(*command(root, out))
     assert printed.splitlines()[-1].startswith(f'{out}: 48 x 16, avg of ')
@@ -60,7 +60,7 @@ def names_of(out):
 
 
 def embed(root, out):
-    """Embed in a new process."""
+    """Embed the training images; this runs in a new process."""
     torch.set_num_threads(1)
     embedding.PART = 10
     encoder = mmmoca.load(f'{root}/run.pth', device='cpu')
@@ -68,7 +68,7 @@ def embed(root, out):
 
 
 def embed_and_die(root, out):
-    """Die when this process writes the second part."""
+    """Embed, but die while this process writes its second part."""
     save, blocks = embedding.np.save, []
 
     def last_save(*arguments):
@@ -82,7 +82,7 @@ def embed_and_die(root, out):
 
 
 def test_parquet(root, encoder, tmp_path):
-    """A Parquet file accepts names that a list of lines cannot contain."""
+    """A Parquet file can contain names that a list of lines cannot."""
     pyarrow = pytest.importorskip('pyarrow.parquet')
     images = tmp_path / 'images'
     shutil.copytree(root / 'val' / 'class_0', images)
@@ -129,7 +129,7 @@ def begun(root, encoder, tmp_path, monkeypatch):
 
 
 def test_parts_are_taken_for_no_other_encoder(root, begun, tmp_path):
-    """A call that was killed while removing parts leaves some of them."""
+    """A call that is killed while it removes parts leaves some of them."""
     (begun / 'about.json').unlink()
     student = mmmoca.load(root / 'run.pth', 'student', device='cpu')
     out = tmp_path / 'features.npy'
@@ -225,7 +225,7 @@ def test_unreadable_images(root, encoder, tmp_path):
     torch.testing.assert_close(rows[good], expected.avg[good])
     paths = [str(root / 'val' / name) for name in names_of(out)]
     assert paths == expected.paths
-    # In that call they were allowed.
+    # Only that call allowed unreadable images.
     with raises(OSError, 'class_1/0.jpg'):
         embed_to_file(encoder, images, out, **OPTIONS)
 

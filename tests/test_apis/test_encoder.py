@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The encoder of one line of code gives the features of the protocols."""
+"""The encoder that ``mmmoca.load`` returns gives the protocols' features."""
 
 import io
 import logging
@@ -44,7 +44,7 @@ PACK = dict(type='PackInputs')
 
 @pytest.fixture(scope='module')
 def run(root):
-    """Return config and model of the run that wrote ``root / 'run.pth'``."""
+    """Return the config and model of the run behind ``root / 'run.pth'``."""
     return write_run(root / 'run.pth')
 
 
@@ -80,7 +80,7 @@ def test_features_are_those_of_k_nn(root, run, encoder):
 
 @pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
 def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
-    """Files, folders and images in memory, alone, in lists and in arrays."""
+    """Files, folders and images in memory give the same features."""
     folder = root / 'val' / 'class_0'
     expected = encoder.embed(folder)
     paths = expected.paths
@@ -118,7 +118,7 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     arrays = [np.array(image) for image in (grey, grey.convert('RGBA'))]
     found = encoder.embed([grey, *arrays])
     assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
-    # Phones save the orientation beside the pixels.
+    # Phones save the orientation separately from the pixels.
     exif = Image.Exif()
     exif[0x0112] = 6
     pictures[0].save(tmp_path / 'turned.png', exif=exif)
@@ -146,7 +146,10 @@ def test_tensors_are_taken_as_normalised(encoder):
 
 
 def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
-    """Values from 0 to 255 are refused; white images are also above 0."""
+    """Values from 0 to 255 are refused; those from 0 to 1 give a warning.
+
+    They are not refused, since normalised white images are also above 0.
+    """
     images = torch.rand(2, 3, 48, 64)
     monkeypatch.setattr(encoder, '_checks_values', True)
     for encode in (encoder.embed, encoder):
@@ -164,7 +167,7 @@ def test_tensors_of_pixels(encoder, recwarn, monkeypatch):
 
 @pytest.fixture
 def half_by_default():
-    """The caller's default type does not change that of an encoder."""
+    """Make bfloat16 the default type, which must not affect an encoder."""
     torch.set_default_dtype(torch.bfloat16)
     yield
     torch.set_default_dtype(torch.float32)
@@ -197,7 +200,7 @@ class OtherLoss(MOCA):
     ],
 )
 def test_features_of_classes_of_ones_own(tmp_path, key, name, warned):
-    """They are not computed, and a warning says so."""
+    """A warning says that the features of a user's class are not computed."""
     write_run(tmp_path / 'run.pth', **{key: name})
     with mock.patch('mmmoca.apis.loading.print_log') as log:
         mmmoca.load(tmp_path / 'run.pth')
@@ -209,7 +212,7 @@ def test_features_of_classes_of_ones_own(tmp_path, key, name, warned):
 def test_without_a_record_images_are_those_of_torchvision(
     root, tmp_path, half_by_default
 ):
-    """Images are prepared as for ImageNet; test_libraries has all layouts."""
+    """Images are prepared as for ImageNet; test_libraries tests layouts."""
     contents, vit, _ = files.checkpoint('dino')
     torch.save(contents, tmp_path / 'a.pth')
     encoder = mmmoca.load(tmp_path / 'a.pth', num_heads=files.HEADS)
@@ -232,7 +235,7 @@ def test_without_a_record_images_are_those_of_torchvision(
 
 @pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
 def test_a_recorded_background_shows_where_images_are_clear(tmp_path):
-    """The background shows behind a file, its bytes and an image in memory."""
+    """Files, their bytes and images in memory get the same background."""
     colour = (250, 10, 90)
     load = dict(type='mmmoca.LoadImage', background=colour)
     resize = dict(type='Resize', scale=48)
@@ -287,7 +290,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
         path = mmmoca.load(name, device='cpu').metainfo['checkpoint']
         assert path.startswith(f'{tmp_path}/hub/checkpoints/')
         monkeypatch.setattr('torch.hub.urlopen', offline)  # the file exists
-    # Another file of the same name is read as another file.
+    # A file of the same name at another address is a different file.
     found.weights = 'https://hub.org/other/run.pth?download=true'
     with raises(CheckpointError, 'hub.org_other/run.pth'):
         mmmoca.load(name)
@@ -299,7 +302,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
 
 def test_other_sizes(root, run):
     larger = mmmoca.load(root / 'run.pth', device='cpu', img_size=(48, 96))
-    # The whole image is used, as by exports of such a size.
+    # The whole image is used, as in exports of such a size.
     image = np.zeros((64, 64, 3), np.uint8)
     image[:, 32:] = 255
     pixels = open_images([image], larger.pipeline)[0]
@@ -441,7 +444,7 @@ def test_refused_files(tmp_path, channels, options, key):
 
 
 def test_calls_share_no_state(encoder):
-    """A call may begin while another one runs, as in another thread."""
+    """A call may begin while another one runs, for example in a thread."""
     one, other = torch.randn(2, 1, 3, 48, 48)
     expected, between = encoder(one).raw_avg, []
 
@@ -494,7 +497,7 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
 def test_workers_are_as_many_as_usable_cores(
     tmp_path, monkeypatch, limits, cores
 ):
-    """Limits of the process's own group and of those above it count."""
+    """The limits of the process's own cgroup and of its parents count."""
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
     monkeypatch.setattr(memory, 'GROUPS', tmp_path)
     monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')

@@ -48,7 +48,7 @@ from ..helpers.checkpoint_files import (
 )
 from ..helpers.tools import run_tool
 
-# These tests take seconds.
+# Exports to these formats take seconds.
 GRAPHS = 'onnx', 'torch-export'
 EVERY_FORMAT = [
     pytest.param(name, marks=[pytest.mark.slow] * (name in GRAPHS))
@@ -64,7 +64,7 @@ def pictures(size, channels=3, batch=3):
 
 @pytest.fixture
 def export(tmp_path, monkeypatch):
-    """Run the tool on a checkpoint; return the folder that it makes."""
+    """Return a function that runs the tool and returns its output folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(content, to, *options, code=0):
@@ -97,14 +97,17 @@ def run_card(folder, images):
 
 
 def card_code(folder):
-    """Return a card's code, which prepares a photo, if it can, and encodes."""
+    """Return the code blocks of a card; the last one encodes images.
+
+    If there is another block, it prepares a photo.
+    """
     name = re.escape(folder.name)
     code = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
     return [re.sub(rf"(?<=['\:]){name}\b", str(folder), c) for c in code]
 
 
 def assert_same_features(names, encoded):
-    """Check [CLS], [AVG] and patches of a card's code against all tokens."""
+    """Check the features that a card's code computes against all tokens."""
     if 'tokens' in names:
         actual = split(names['tokens'])
     elif 'found' in names:
@@ -118,7 +121,7 @@ def assert_same_features(names, encoded):
 
 
 def assert_features_of_a_photo(folder, encoder):
-    """Check that a card leads from a photo to the encoder's [CLS]."""
+    """Check that a card's code computes the encoder's [CLS] of a photo."""
     photo = folder.parent / 'photo.png'
     pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), np.uint8)
     exif = Image.Exif()
@@ -186,10 +189,10 @@ def test_features_in_other_libraries(export, tmp_path, to):
         assert {o.shape[0] for o in outputs} == {'batch'}
 
 
-# One graph of each kind: ONNX's is written from that of torch.export.
+# One graph format per kind, since ONNX's graph comes from torch.export's.
 KINDS = {
     'RegisterViT': FORMATS.keys() - {'onnx'},
-    # No class of dinov2 has both.
+    # No class of dinov2 has both registers and rotary positions.
     'DINOv3ViT': FORMATS.keys() - {'dinov2', 'torch-export'},
 }
 
@@ -203,7 +206,7 @@ KINDS = {
     ],
 )
 def test_registers_and_rotary_positions(export, tmp_path, kind, to):
-    """test_libraries checks from which files these are read."""
+    """test_libraries checks which files these ViTs are read from."""
     pytest.importorskip('transformers', '4.56')  # a version that knows DINOv3
     squares = to in ('transformers', 'dinov2') and kind == 'RegisterViT'
     size = (64, 64) if squares else (40, 72)
@@ -233,7 +236,7 @@ def test_registers_and_rotary_positions(export, tmp_path, kind, to):
 
 
 def rotary(registers=4, patch=PATCH, heads=4):
-    """Return a run's rotary ViT of 128 channels, whose keys have no biases."""
+    """Return the checkpoint of a run whose rotary ViT has no key biases."""
     pytest.importorskip('transformers', '4.56')  # a version that knows DINOv3
     arch = dict(embed_dims=128, num_layers=2, feedforward_channels=256)
     kind = MODELS.get('mmmoca.MOCAViT')
@@ -314,7 +317,7 @@ def test_libraries_round_the_width_of_an_mlp_down():
     ],
 )
 def test_what_a_library_does_not_compute(tmp_path, change, patch, to):
-    """The difference is measured, and nothing is written."""
+    """If a library would compute other features, nothing is written."""
     content = rotary(patch=patch)
     if change is not None:
         change(content)
@@ -326,7 +329,7 @@ def test_what_a_library_does_not_compute(tmp_path, change, patch, to):
 
 
 def test_periods_in_bfloat16_are_those_of_the_libraries(tmp_path):
-    """DINOv3's authors save the periods in this type."""
+    """DINOv3's authors save the periods in bfloat16."""
     content = rotary()
     periods = content['state_dict']['backbone.rotary_periods']
     periods.copy_(periods.bfloat16())
@@ -354,7 +357,7 @@ def test_a_full_disk_is_an_error(export, tmp_path, to):
 
 
 def run_content(img_size=SIZE, channels=3, **config):
-    """Return a checkpoint of a pretraining run with such a config."""
+    """Return a checkpoint of a run with this config, and its teacher."""
     content, teacher, _ = checkpoint('mmmoca', img_size)
     if channels != 3:
         teacher = mm_vit(img_size, seed=1, in_channels=channels)
@@ -423,7 +426,7 @@ def preprocessing_in(folder):
 
 @pytest.mark.parametrize('to', ['timm', 'safetensors'])
 def test_models_of_bgr_images(export, to):
-    """Other libraries load RGB images; OpenMMLab still loads BGR."""
+    """Exports for other libraries expect RGB images; our own keeps BGR."""
     content, teacher = run_content(model=dict(data_preprocessor=NUMBERS))
     folder = export(content, to)
     images = pictures((SIZE, SIZE))
@@ -466,7 +469,7 @@ def test_exports_are_checkpoints(export, to):
         tokens(build_vit(read), images), tokens(teacher, images)
     )
     assert read[1:3] == ('mmmoca', 'teacher') and read.feature == 'cls'
-    if to == 'timm':  # which pools them in this way
+    if to == 'timm':  # whose model returns [CLS]
         pooled = run_card(folder, images)['model'](images)
         torch.testing.assert_close(pooled, tokens(teacher, images)[:, 0])
     known = preprocessing_of(read)
@@ -476,7 +479,7 @@ def test_exports_are_checkpoints(export, to):
 
 
 def card_of(folder):
-    """Return front matter and text of a card."""
+    """Return the front matter and the text of a card."""
     _, front, text = (folder / 'README.md').read_text().split('---\n', 2)
     return yaml.safe_load(front), text
 
@@ -491,7 +494,7 @@ def test_cards(export):
     options = '--num-heads', 3, '--license', 'CC-BY-4.0'
     front, text = card_of(export(checkpoint('mae')[0], 'timm', *options))
     assert front['license'] == 'cc-by-4.0' and 'Gidaris' not in text
-    assert 'ImageNet' in text  # whose numbers are assumed
+    assert 'ImageNet' in text  # whose mean and std are assumed
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
 
 @pytest.mark.slow
 def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
-    """In a notebook, the bar replaces the log."""
+    """In a notebook, a progress bar replaces the log."""
     out, last = run
     images, longer = root / 'train', dict(epochs=2, batch_size=16)
     with raises(CheckpointError, str(out)):
@@ -142,7 +142,7 @@ def test_ctrl_c_leaves_the_caller_as_it_was(root, tmp_path, monkeypatch):
 
 
 def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
-    """The run finds the same images again, in the same order."""
+    """A run gets the images of a list or an opened set, in the same order."""
     train = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr('mmmoca.apis.pretraining.run', train)
     folder = root / 'train'
