@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Laws of names, of the normal form, of records and of position grids."""
+"""Properties of names, the normal form, records and position grids."""
 
 import copy
 import math
@@ -41,7 +41,7 @@ NUMBERS = st.integers(0, 99).map(str)
 
 @st.composite
 def names(draw, parts):
-    """Draw a name of mmpretrain's ViT."""
+    """Draw the name of a tensor in mmpretrain's ViT."""
     name = draw(st.sampled_from([*WHOLE, *SCALE, *parts]))
     if name in parts:
         name = f'{name}.{draw(KINDS)}'
@@ -57,7 +57,7 @@ def test_names_of_timm_and_back(name):
 def test_names_of_transformers_and_back(name, column):
     written = HUGGINGFACE.from_mmpretrain(name, column)
     assert HUGGINGFACE.to_mmpretrain(written) == name
-    # As layers of DINOv3 are saved, and as version 5 names them in memory.
+    # Layers have these names in DINOv3's files, and in memory with version 5.
     for old in ('layer.', 'layers.'):
         other = written.replace('encoder.layer.', old)
         assert HUGGINGFACE.to_mmpretrain(other) == name
@@ -65,7 +65,7 @@ def test_names_of_transformers_and_back(name, column):
 
 @given(st.text('abn.#019_', max_size=20), st.sampled_from([TIMM, HUGGINGFACE]))
 def test_other_names_stay(name, table):
-    """This includes names that begin like known ones, but not up to a dot."""
+    """Names that begin like known ones, but not up to a dot, stay, too."""
     for other in (f'neck.{name}', f'ln1x{name}', f'normx{name}'):
         assert table.to_mmpretrain(other) == other
         assert table.from_mmpretrain(other) == other
@@ -73,7 +73,7 @@ def test_other_names_stay(name, table):
 
 @st.composite
 def encoders(draw):
-    """Draw tensors of a small ViT in one of the forms that files have."""
+    """Draw the tensors of a small ViT in one of the forms found in files."""
     registers, rotary = draw(st.integers(0, 3)), draw(st.booleans())
     grid = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     vit = MOCAViT(
@@ -104,7 +104,7 @@ def encoders(draw):
             for name in [n for n in state if n.endswith('.k.bias')]:
                 del state[name]
     naming = draw(st.sampled_from(['timm', 'mmpretrain', 'huggingface']))
-    # Some of timm's ViTs have no position of [CLS].
+    # Some of timm's ViTs have no position for [CLS].
     if naming == 'timm' and not rotary and draw(st.booleans()):
         state['pos_embed'] = state['pos_embed'][:, 1:]
     return state, dict(grid=grid, num_heads=2), naming

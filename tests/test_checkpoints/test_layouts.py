@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reading the ViT out of files of all layouts."""
+"""The ViT is found in files of all layouts."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_heads_that_only_moco_v3_has():
     pair = with_prefix('backbone.', state)
     pair |= with_prefix('momentum_encoder.module.0.', state)
     backbone = find_backbone(dict(state_dict=pair))
-    # The layout stays after a conversion, which records it.
+    # A conversion records the layout, so it stays the same.
     again = find_backbone(backbone_checkpoint(backbone, 'a.pth'))
     for found in (backbone, again):
         assert (found.layout, num_heads_of(found)) == ('mocov3', 12)
@@ -61,7 +61,7 @@ BOTH = {
         state_dict=with_prefix('model.', TIMM)
         | with_prefix('model_ema.module.', averaged(TIMM))
     ),
-    # MMEngine's hook swaps the two.
+    # MMEngine's EMAHook swaps the two.
     'mmengine': dict(
         state_dict=with_prefix('backbone.', averaged(TIMM)),
         ema_state_dict=with_prefix('module.backbone.', TIMM)
@@ -73,7 +73,7 @@ BOTH = {
 
 @pytest.mark.parametrize('kind', BOTH)
 def test_raw_and_averaged_weights(tmp_path, kind):
-    """One of the two is used and named, and either can be chosen."""
+    """By default, one of the two is used and named; either can be chosen."""
     path = tmp_path / 'a.pth'
     torch.save(BOTH[kind], path)
     raw = TIMM['cls_token']
@@ -101,7 +101,7 @@ def test_an_averaged_teacher_is_the_teacher():
 
 
 def test_raw_teachers_and_students_beside_averaged_ones():
-    """MMEngine's EMAHook leaves such a file after a pretraining."""
+    """MMEngine's EMAHook writes such a file during pretraining."""
     raw = with_prefix('backbone.', TIMM)
     raw |= with_prefix('teacher.', averaged(TIMM))
     content = dict(
@@ -123,7 +123,7 @@ def test_a_student_without_its_teacher():
 
 
 def test_files_of_other_kinds(tmp_path):
-    """The content determines the format."""
+    """The content of a file determines its format; the suffix does not."""
     state = checkpoint('timm')[0]
     write_checkpoint(
         dict(state_dict=state, meta={}), tmp_path / 'a.safetensors'

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A file of any library gives the same tokens through every door.
+"""A file of any library gives the same tokens however it is loaded.
 
-test_export checks encoders that are written for other libraries.
+test_export checks exports to other libraries.
 """
 
 import json
@@ -26,7 +26,7 @@ from ..helpers.builders import build_moca
 from ..helpers.tools import run_tool
 
 transformers = pytest.importorskip('transformers')
-# The tokens of `files.token_vit`, and its image.
+# The sizes of `files.token_vit` and of its images.
 SIZES = dict(
     hidden_size=128,
     num_attention_heads=2,
@@ -34,7 +34,7 @@ SIZES = dict(
     patch_size=8,
     image_size=32,
 )
-# Version 5 names these differently in memory, but not in a file.
+# Version 5 of transformers renames these in memory, but not in files.
 IN_MEMORY = {
     'attention.attention.query': 'attention.q_proj',
     'attention.attention.key': 'attention.k_proj',
@@ -53,10 +53,10 @@ class Source(NamedTuple):
         content (dict | None): Its content; None if ``vit`` saves itself, as
             models of transformers do.
         vit (nn.Module): The library's model.
-        layout (str): The layout that it is recognised as.
+        layout (str): The layout that the reader recognises.
         student (nn.Module | None): The student, if there are two encoders.
         heads (int): Number of attention heads.
-        kind (str): Our type of ViT for it.
+        kind (str): The type of the ViT that loads the file.
         size (tuple[int, int]): Size of the images.
     """
 
@@ -84,7 +84,7 @@ def saved(vit):
 
 
 def scaled(layout, write=saved, **options):
-    """Return timm's ViT with LayerScale."""
+    """Return a file of timm's ViT with LayerScale."""
     vit = files.timm_vit(**dict(init_values=0.3) | options)
     return Source(write(vit), vit, layout)
 
@@ -95,7 +95,7 @@ def of_timm(kind, layout, target, write=saved, **sizes):
 
 
 def of_transformers(name, target, sizes, write=lambda vit: None):
-    """Build a model of transformers; skip if the version does not know it."""
+    """Build a model of transformers; skip the test if it is not available."""
     if not hasattr(transformers, f'{name}Model'):
         pytest.skip(f'transformers {transformers.__version__}')
     config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
@@ -114,7 +114,7 @@ def chunked(vit):
 
 
 def in_memory(vit):
-    """Put the ViT below a classifier, whose own weights are left out."""
+    """Put the ViT into a classifier, under the names that it has in memory."""
     state = files.with_prefix('vit.', vit.state_dict())
     for old, new in IN_MEMORY.items():
         state = {name.replace(old, new): v for name, v in state.items()}
@@ -132,7 +132,7 @@ def authors_dinov2(vit):
 
 
 def authors_dinov3(vit):
-    """Return the authors' file: its biases of keys are masked out."""
+    """Return the authors' file, which masks out the biases of keys."""
     state = vit.state_dict()
     for name in [n for n in state if n.endswith('q_bias')]:
         query, value = state.pop(name), state.pop(name.replace('q_b', 'v_b'))
@@ -211,7 +211,7 @@ def source(request, tmp_path_factory):
 
 
 def vit_config(source, **options):
-    """Return the config of the ViT that loads it."""
+    """Return the config of the ViT that loads a source."""
     dims = 128 if source.heads == 2 else files.DIMS
     arch = dict(
         embed_dims=dims,
@@ -244,7 +244,7 @@ def by_load(source, path, which, folder):
 
 
 def by_load_from(source, path, which, folder):
-    """Load it in a test run, given the type of the backbone alone."""
+    """Load the file in a test run; the config need only give the ViT's type."""
     model = files.classifier(**vit_config(source))
     scheme = '' if which == 'teacher' else 'mmmoca-student://'
     files.load_as_a_run(model, f'{scheme}{path}', trains=False)
@@ -292,7 +292,7 @@ def check(model, encoders, size):
         files.assert_close(encode(images), expected)
 
 
-# These files are all written in one form, which was read above.
+# All converted and exported files have one form, so a few sources suffice.
 WRITERS = 'convert', 'export'
 WRITTEN = 'ours', 'timm', 'DINOv2 registers', 'DINOv3', 'HF ViT'
 READ = [
@@ -330,7 +330,7 @@ def write_photo(folder):
     ],
 )
 def test_images_of_transformers(tmp_path, kind, options):
-    """A file beside the weights says how images are prepared."""
+    """A file next to the weights says how images are prepared."""
     source = of_transformers('ViT', WIDE, HIDDEN)
     processor = getattr(transformers, f'{kind}ImageProcessor')(**options)
     source.vit.save_pretrained(tmp_path)
@@ -420,7 +420,7 @@ def test_starts_of_pretraining(source, tmp_path):
 
 @pytest.mark.slow
 def test_what_lies_beside_the_weights(tmp_path):
-    """The number of heads and the normalisation are in no tensor."""
+    """The number of heads and the normalisation are read from other files."""
     sizes = SIZES | dict(num_attention_heads=8, layer_norm_eps=1e-6)
     config = transformers.ViTConfig(**sizes)
     vit = files.randomise(transformers.ViTModel(config), 0)
@@ -463,11 +463,11 @@ def test_what_lies_beside_the_weights(tmp_path):
     (tmp_path / 'config.json').write_text(json.dumps(other))
     loaded = mmmoca.load(path, device='cpu')
     assert loaded.metainfo['num_heads'] == 4
-    assert loaded.preprocessing.source == 'assumed'  # of another scale
+    assert loaded.preprocessing.source == 'assumed'  # the scale differs
     (tmp_path / 'preprocessor_config.json').unlink()
-    loaded = mmmoca.load(path, device='cpu')  # of timm
+    loaded = mmmoca.load(path, device='cpu')  # timm's file
     assert loaded.preprocessing.mean == (0,) * 3
-    # Added positions have no such entry.
+    # A ViT with added positions ignores this entry.
     theta = {'model_type': 'vit', 'rope_theta': 10000}
     (tmp_path / 'config.json').write_text(json.dumps(theta))
     assert mmmoca.load(path, device='cpu', num_heads=2)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where a checkpoint comes from, with two processes on one machine."""
+"""Two processes on one machine get checkpoints from various places."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ class Slow(SimpleHTTPRequestHandler):
 
     def do_GET(self):
         self.asked.append(self.path)
-        time.sleep(0.2)  # the other process would have asked by now
+        time.sleep(0.2)  # the other process has time to ask, too
         super().do_GET()
 
     def log_message(self, *_):
@@ -34,7 +34,7 @@ class Slow(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """Return a folder and its address."""
+    """Serve a folder; return the folder and its address."""
     folder = tmp_path / 'served'
     folder.mkdir()
     handler = partial(Slow, directory=str(folder))
@@ -48,7 +48,7 @@ def served(tmp_path):
 
 
 def fetch(home, sources):
-    """Return, for each source, the path and a number in it, or its error."""
+    """Return the path and the number of each source, or its error."""
     os.environ.update(no_proxy='*')
     hub.set_dir(str(home))
     found = []
@@ -65,7 +65,7 @@ def fetch(home, sources):
 
 @pytest.mark.processes
 def test_one_download_for_all_processes(tmp_path, served):
-    """Both read the same file; neither waits for ever for a missing one."""
+    """Both processes read one file; a missing file makes neither wait."""
     folder, url = served
     torch.save(dict(a=torch.tensor(3)), folder / 'a.pth')
     torch.save(dict(a=torch.tensor(4)), tmp_path / 'here.pth')
@@ -83,7 +83,7 @@ def test_one_download_for_all_processes(tmp_path, served):
     for results in (first, second):
         for index in (1, 3, 6):
             assert os.path.basename(sources[index]) in results[index]
-    # If a file is missing, each process looks: machines may differ.
+    # Each process looks for a missing file itself, since machines may differ.
     for name in ('a.pth', good):
         assert Slow.asked.count(f'/{name}') == 1
     written = {p.name for p in (tmp_path / 'hub').rglob('*') if p.is_file()}

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run records of its images."""
+"""What a run records about its images."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from ..helpers.checkpoint_files import mm_vit
     [
         ([dict(type='Resize', scale=48)], ['Resize']),
         ([dict(type='Resize', scale=(96, 48), keep_ratio=True)], []),
-        ([], ['ResizeEdge', 'CenterCrop']),  # of the right size already
+        ([], ['ResizeEdge', 'CenterCrop']),  # already the right size
     ],
 )
 def test_whole_images(steps, expected):
@@ -40,7 +40,7 @@ def test_whole_images(steps, expected):
 
 
 def test_crops_have_the_same_share_of_an_image():
-    """The ratio is the recorded one, or 256 to 224 without a record."""
+    """The ratio of sizes is recorded; without a record, it is 256 to 224."""
     backbone = find_backbone(dict(state_dict=mm_vit().state_dict()))
     steps = [dict(type='ResizeEdge', scale=96, edge='short')]
     steps += [dict(type='CenterCrop', crop_size=48)]

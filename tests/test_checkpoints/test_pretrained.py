@@ -28,7 +28,7 @@ KINDS = dict(
 
 @pytest.fixture
 def build(tmp_path):
-    """Build a model whose backbone has a Pretrained init from such a file."""
+    """Return a function that builds a model with a Pretrained backbone."""
 
     def write_and_build(content, prefix=None, **backbone):
         file = str(tmp_path / 'a.pth')
@@ -40,7 +40,7 @@ def build(tmp_path):
 
 
 def test_a_final_norm_that_a_pyramid_has_no_use_for(build):
-    """MMEngine would warn of it."""
+    """MMEngine would warn of the unused norm."""
     state = with_prefix('backbone.', mm_vit().state_dict())
     model = build(dict(state_dict=state), 'backbone.', final_norm=False)
     check_pretrained_inits(model)
@@ -62,7 +62,7 @@ def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
     model = build(content, prefix)
     ((report, note, _),) = check_pretrained_inits(model)
     assert f'{len(expected)} of {len(expected)}' in report
-    assert ('teacher.' in note) == is_student  # which the file has, too
+    assert ('teacher.' in note) == is_student  # the file has it, too
     (tmp_path / 'a.pth').unlink()  # the file was read once
     model.init_weights()
     assert check_pretrained_inits(model) == []
@@ -70,7 +70,10 @@ def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
 
 
 def test_pretrained_of_a_whole_model_is_the_teacher(tmp_path):
-    """As with ``load_from``; by their names, the student would match."""
+    """The teacher is loaded, as with ``load_from``.
+
+    Judged by names alone, the student would match.
+    """
     content, teacher, _ = checkpoint('mmmoca')
     torch.save(content, tmp_path / 'a.pth')
     model = classifier()
@@ -88,7 +91,10 @@ def test_pretrained_of_a_whole_model_is_the_teacher(tmp_path):
     [[PretrainedInit], ['mmengine.Pretrained'], ['Normal', 'Pretrained']],
 )
 def test_no_initialisation_overwrites_them(tmp_path, kind, types):
-    """This holds for each form of ``init_cfg``; our ViT needs no check."""
+    """Pretrained weights are kept, whatever the form of ``init_cfg``.
+
+    Our own ViT needs no check for this.
+    """
     config = mm_config(type=KINDS[kind], out_type='cls_token')
     source = randomise(MODELS.build(config), 3).state_dict()
     torch.save(source, tmp_path / 'a.pth')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files are refused by errors that name what does not fit."""
+"""Files are refused with errors that name what does not fit."""
 
 import io
 from pathlib import Path
@@ -30,7 +30,7 @@ NO_KEYS = dict.fromkeys(
 )
 BILINEAR = dict(interpolate_mode='bilinear')
 TWO = dict(alike=True, num_registers=2)
-GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
+GATED = torch.ones(192, 24)  # twice as many rows as the next layer accepts
 TWO_TEACHERS = {
     f'teacher_{name}': value
     for prefix in ('a.', 'b.')
@@ -43,7 +43,7 @@ def find(content, which='teacher', weights=None):
 
 
 def find_with(**parts):
-    """Find the encoder in a file of timm's with other parts."""
+    """Find the encoder in a timm file with some parts changed."""
     find(files.timm_state(**parts))
 
 
@@ -52,7 +52,7 @@ def fit(state, model=None):
 
 
 def initialise(content, prefix=None, file='a.pth', **backbone):
-    """Initialise by ``Pretrained`` in the config of a backbone."""
+    """Initialise a backbone with ``Pretrained`` in its config."""
     torch.save(content, 'a.pth')
     init = dict(type='Pretrained', checkpoint=file, prefix=prefix)
     check_pretrained_inits(files.classifier(init_cfg=init, **backbone))
@@ -64,7 +64,7 @@ def read(content, name):
 
 
 def start(state, kind='MOCAViT', dims=files.DIMS, heads=files.HEADS, **vit):
-    """Start a pretraining."""
+    """Start pretraining from some weights."""
     torch.save(state, 'a.pth')
     arch = dict(embed_dims=dims, num_layers=2, num_heads=heads)
     vit = dict(img_size=files.SIZE, in_channels=3, tap_layer=1) | vit
@@ -76,7 +76,7 @@ def start(state, kind='MOCAViT', dims=files.DIMS, heads=files.HEADS, **vit):
 
 
 def start_of(kind, alike=False, **options):
-    """Start a pretraining from a file with registers."""
+    """Start pretraining from a file with registers."""
     state = files.token_vit(kind, img_size=files.SIZE).state_dict()
     own = kind if alike else 'MOCAViT'
     start(state, own, **dict(dims=128, heads=2) | options)
@@ -88,19 +88,19 @@ def integer(name):
 
 
 def wide():
-    """Return a ViT as wide as DeiT-Ti."""
+    """Return the weights of a ViT as wide as DeiT-Ti."""
     return VisionTransformer(arch='deit-t', img_size=32).state_dict()
 
 
 def shallow():
-    """Return a ViT whose sizes have no name."""
+    """Return the weights of a ViT whose sizes have no name."""
     arch = dict(embed_dims=48, num_layers=1, num_heads=3)
     arch['feedforward_channels'] = 96
     return VisionTransformer(arch=arch, img_size=32).state_dict()
 
 
 def shallower():
-    """Return a ViT of the model's widths, so that no shape differs."""
+    """Return the weights of a ViT with fewer layers, but the same shapes."""
     state = files.mm_vit().state_dict()
     return {n: v for n, v in state.items() if not n.startswith('layers.1.')}
 
@@ -112,19 +112,19 @@ def other_channels():
 
 
 def scores(number, **vit):
-    """Return a classifier of some number of classes."""
+    """Return a classifier with a given number of classes."""
     head = dict(type='LinearClsHead', in_channels=files.DIMS)
     return files.classifier(head | dict(num_classes=number), **vit)
 
 
 def of_grid(size, **backbone):
-    """Return positions of a grid that mmpretrain would take for a square."""
+    """Initialise from a grid that mmpretrain would take for a square."""
     content = files.checkpoint('mmmoca', size)[0]
     initialise(content, 'teacher.', **backbone)
 
 
 def written(content, **options):
-    """Return the bytes of a file."""
+    """Return the bytes of a checkpoint file."""
     torch.save(content, file := io.BytesIO(), **options)
     return file.getvalue()
 

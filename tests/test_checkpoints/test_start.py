@@ -13,7 +13,7 @@ DINOV2 = dict(init_values=0.3)
 
 
 def moca(**changes):
-    """Build a pretraining model whose ViTs are those of ``files``."""
+    """Build a pretraining model with the ViT sizes of ``files``."""
     vit = files.mm_config(in_channels=3)
     names = 'arch', 'img_size', 'patch_size', 'in_channels'
     settings = {f'backbone__{name}': vit[name] for name in names}
@@ -22,7 +22,10 @@ def moca(**changes):
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a model from such a file, as a run does; return the log lines."""
+    """Return a function that starts a model from a file, as a run does.
+
+    The function returns the first log line, and the others as one text.
+    """
 
     def load(model, content):
         path = tmp_path / 'start.pth'
@@ -34,12 +37,12 @@ def start(tmp_path):
 
 
 def assert_starts(model, expected):
-    """Check that teacher and student compute what this RGB model does."""
+    """Check that teacher and student compute the same as an RGB model."""
     projection = model.backbone.patch_embed.projection
     shape = 2, projection.in_channels, *model.backbone.img_size
     images = torch.randn(shape)
     for vit in (model.teacher, model.backbone):
-        vit.eval()  # which mmpretrain's models do not return
+        vit.eval()  # returns None in mmpretrain
         with torch.no_grad():
             encoded = vit.encode(images)
         files.assert_close(
@@ -62,9 +65,9 @@ def test_an_encoder_fills_nothing_else(start):
 
 
 def test_layer_scale(start):
-    """Small factors would make weights vanish in float16.
+    """Factors are merged in float32; in float16, weights could vanish.
 
-    A model that has LayerScale gets factors of 1.
+    A model that has LayerScale itself gets factors of 1.
     """
     source = files.mm_vit(layer_scale_init_value=0.3)
     state = {k: v.half() for k, v in source.state_dict().items()}
@@ -101,7 +104,7 @@ def test_own_pretraining(start):
 
 
 def test_own_words_for_images_of_another_size(start):
-    """The mean token of each position is resized as positions are."""
+    """The mean token of each position is resized like the positions."""
     source = moca(codebook__centre=0.9)
     source.codebook.token_mean.copy_(torch.arange(16.0)[:, None])
     side = 2 * files.SIZE
@@ -119,7 +122,7 @@ def test_own_words_for_images_of_another_size(start):
 
 @pytest.mark.parametrize('channels', [1, 3])
 def test_other_sizes(start, channels):
-    """DINOv2's patch and grid are adapted, also to images of one channel."""
+    """DINOv2's patches and grid are adapted, even to one-channel images."""
     vit = dict(DINOV2, patch_size=14)
     source = files.timm_vit(**vit, img_size=7 * 14, dynamic_img_size=False)
     size = dict(img_size=56, patch_size=14, in_channels=channels)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What our reader accepts beside tensors."""
+"""What our reader accepts besides tensors."""
 
 import datetime
 from pickle import UnpicklingError
@@ -27,7 +27,7 @@ def test_checkpoints_of_mmengine(tmp_path):
     content = dict(
         loss=buffer,
         numbers=[np.float64(0.5), np.bool_(True)],
-        # A saved state of NumPy's or PyTorch's generator is an example.
+        # Saved states of NumPy's and PyTorch's generators look like this.
         rng=(np.arange(5, dtype=np.uint32), np.zeros(2, np.int8)),
         weight=torch.arange(3.0),
     )
@@ -53,7 +53,10 @@ def test_checkpoints_of_mmengine(tmp_path):
 
 
 def test_what_the_process_allows_does_not_count(tmp_path):
-    """`torch.load` would call it; robustness tests what is not allowed."""
+    """`torch.load` would call a function that the process allows.
+
+    tests/robustness checks functions that are not allowed.
+    """
     content = Call(getattr, np.ndarray, 'tofile')
     torch.save({'state_dict': content}, tmp_path / 'foreign.pth')
     before = torch.serialization.get_safe_globals()
@@ -83,7 +86,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize('reason', UNUSABLE)
 def test_what_no_reader_can_use(tmp_path, reason):
-    """It is refused wherever it is; the error names the file."""
+    """Unusable values are refused wherever they are; errors name the file."""
     path = tmp_path / 'odd.pth'
     torch.save(dict(state_dict=dict(a=EYE), more=[UNUSABLE[reason]]), path)
     for lazy in (False, True):
@@ -106,7 +109,7 @@ def test_what_no_reader_can_use(tmp_path, reason):
     ],
 )
 def test_broken_records(tmp_path, record):
-    """They are found in both formats."""
+    """Broken records are found in both formats."""
     content = dict(state_dict=dict(a=EYE), meta=dict(mmmoca=record))
     for file in ('a.pth', 'a.safetensors'):
         write_checkpoint(content, tmp_path / file)
