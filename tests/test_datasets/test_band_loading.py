@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images of any channels and depth are loaded as they were written."""
+"""Images of any depth and channel count are loaded as they were written."""
 
 import itertools
 import os
@@ -137,13 +137,13 @@ def test_bands_of_mixed_depth(tmp_path):
 
 
 def folder(root):
-    """Return what our data set loads of an image."""
+    """Return a function that loads an image of our data set."""
     options = dict(with_label=False, extensions=['.npy'])
     return ImageFolder(root, pipeline=[LoadBands(5)], **options).prepare_data
 
 
 def foreign_set(root):
-    """Build MMPreTrain's data set as a run does."""
+    """Return the loader of MMPreTrain's data set, built as in a run."""
     load = dict(type='mmmoca.LoadBands', channels=5)
     dataset = dict(
         type='mmpretrain.CustomDataset', data_prefix=root, pipeline=[load]
@@ -156,7 +156,7 @@ def foreign_set(root):
 
 
 def embedded(root):
-    """Return images as `embed` prepares them."""
+    """Return a function that prepares an image as `embed` does."""
     load = dict(type='mmmoca.LoadBands', channels=5)
     found = Images([f'{root}/{name}.npy' for name in 'abc'], [load])
     return lambda i: None if isinstance(found[i], Exception) else found[i]
@@ -196,7 +196,7 @@ def read_of(root, workers, done=0):
 
 @pytest.mark.slow
 def test_mixed_depth_with_workers_and_a_resume(tmp_path):
-    """Replacements of images also do not depend on the number of workers."""
+    """The replacements of images do not depend on the number of workers."""
     for index in range(10):
         dtype = np.uint16 if index in (0, 3, 7) else np.uint8
         img = np.full((9, 12, 5), index + 1, dtype)

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Transforms of any number of channels; test_functional tests blur and size.
+"""Transforms work on any number of channels.
 
-projects/multispectral trains on 13 channels, beginning with the files.
+test_functional tests blurring and resizing. projects/multispectral trains on
+files with 13 channels.
 """
 
 import numpy as np

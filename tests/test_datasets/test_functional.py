@@ -35,7 +35,7 @@ def test_adjustments_are_those_of_pil(img, factor):
     for name, most, mean in (
         ('brightness', 0, 0),
         ('contrast', 0, 0),
-        ('saturation', 1, 0.02),  # 0.4 if fractions were rounded
+        ('saturation', 1, 0.02),  # rounding would give 0.4
     ):
         ours, theirs = (
             getattr(library, f'adjust_{name}') for library in (F, tv)
@@ -65,7 +65,7 @@ def test_grayscale_is_that_of_pil(img):
 def test_blur_is_that_of_pil(img, sigma):
     theirs = to_pil(img).filter(ImageFilter.GaussianBlur(sigma))
     ours = GaussianBlur(radius=sigma, prob=1.0)(dict(img=img))['img']
-    # Only the mean is compared where many sums end in one half.
+    # Many sums end in one half, so the mean is compared more strictly.
     assert_near(ours, theirs, 2, 0.13)
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Data sets of Hugging Face on a disk, and errors of broken ones."""
+"""Hugging Face data sets on a disk, and the errors of broken ones."""
 
 import json
 

@@ -91,7 +91,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path, with_label):
         (tmp_path / place).symlink_to(target)
     dataset = ImageFolder(str(root), with_label=with_label)
     assert image_set_of(str(root)) is ImageFolder
-    # A link to nowhere is named when it is read.
+    # A broken link is only reported when it is read.
     bad = ['a/loop.png', 'a/nowhere.jpg']
     assert names(dataset, root) == [*bad, 'a/x.jpg', 'a/z.jpg', 'b/deep/y.jpg']
 

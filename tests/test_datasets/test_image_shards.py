@@ -136,7 +136,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
         dataset = ImageShards(str(shards), pipeline=LOAD, **options)
         return len(dataset), headers.call_count
 
-    assert count() == (11, 0)  # made by make_shards
+    assert count() == (11, 0)  # make_shards wrote the index
     first, second, third = sorted(shards.glob('*.tar'))
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
@@ -236,7 +236,7 @@ def test_links_lead_within_the_archive(tmp_path):
 
 
 def test_the_last_of_a_name_counts(tmp_path):
-    """tar appends changed files, and their labels."""
+    """tar appends changed files and their labels to an archive."""
     path = tmp_path / 'a.tar'
     with tarfile.open(path, 'w') as tar:
         for number, key in enumerate('abab'):
@@ -287,7 +287,7 @@ def header(name, size, kind=b'0'):
 
 
 def test_an_archive_behind_another(tmp_path):
-    """Python reads only the first archive."""
+    """Python reads only the first of two joined archives."""
     for name in 'ab':
         with tarfile.open(tmp_path / f'{name}.tar', 'w') as tar:
             tar.addfile(tarfile.TarInfo(f'{name}.png'))
@@ -308,7 +308,7 @@ def test_an_archive_behind_another(tmp_path):
     ],
 )
 def test_absurd_members_are_named(tmp_path, name, content, kind, named):
-    """No more is read than is there."""
+    """The reader does not allocate the size that a header claims."""
     parts = [header('a.png', 3), b'png'.ljust(512, b'\0')]
     if isinstance(content, int):
         parts.append(header(name, content, kind))

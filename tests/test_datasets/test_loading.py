@@ -25,7 +25,7 @@ def write(path, img, *params):
 
 
 class Store(HardDiskBackend):
-    """A storage with other addresses than paths."""
+    """A storage whose addresses are not paths."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -64,7 +64,7 @@ def test_unreadable_is_named_or_skipped_and_counted(
     for count, (path, record) in enumerate(zip(paths, caplog.records), 1):
         assert path in record.getMessage()
         assert f' {count} ' in record.getMessage()
-    # MMLogger shows only errors of other ranks, and this is a warning.
+    # On other ranks, MMLogger shows only errors, and this is a warning.
     monkeypatch.setattr('mmmoca.datasets.loading.get_rank', lambda: 1)
     LoadImage()({'img_path': path})
     assert path in capsys.readouterr().out
@@ -77,7 +77,8 @@ def test_too_many_unreadable_stop_the_run(tmp_path):
     for index in range(60):
         result = load.transform(dict(img_path=(good, bad)[index % 2]))
         assert (result is None) == (index % 2)
-    # Chance explains 30 + n of 60 + n: up to half, and 1.5 (60 + n)^.5 more.
+    # After n more, 30 + n of 60 + n are bad. Chance explains up to half of
+    # them, and 1.5 (60 + n)^.5 more.
     for _ in range(28):
         assert load.transform(dict(img_path=bad)) is None
     with pytest.raises(OSError, match='max_unreadable=0.8'):

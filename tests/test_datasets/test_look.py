@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The report on data equals known facts of drawn sets with faults."""
+"""The report on data states the known facts of drawn, faulty sets."""
 
 import io
 from collections import Counter
@@ -29,7 +29,7 @@ def draw(height=40, width=60):
 
 @pytest.fixture(scope='module')
 def photos(tmp_path_factory):
-    """Write eight images in class folders, four of them odd; other files."""
+    """Write eight images (four odd ones) to class folders, and other files."""
     root = tmp_path_factory.mktemp('photos')
     for name in ('a', 'b', 'c/@eaDir', '__MACOSX', 'run'):
         (root / name).mkdir(parents=True)
@@ -37,7 +37,7 @@ def photos(tmp_path_factory):
         draw().save(root / 'a' / f'{index}.png')
     content = (root / 'a/0.png').read_bytes()
     (root / 'b/equal.png').write_bytes(content)
-    (root / 'b/broken.png').write_bytes(content[:120])  # cut short, too
+    (root / 'b/broken.png').write_bytes(content[:120])  # also cut short
     exif = Image.Exif()
     exif[0x112] = 6
     turned = io.BytesIO()
@@ -68,7 +68,7 @@ def test_facts_of_images(photos):
     odd = Counter(('turned by EXIF', 'with transparency', *again))
     assert facts.odd == odd
     assert facts.sizes.count((40, 60)) == 7
-    assert (600, 60) in facts.sizes  # as shown
+    assert (600, 60) in facts.sizes  # as displayed
     assert facts.counts() == {
         'unreadable': 1,
         'longer than 8 : 1': 1,
@@ -79,7 +79,7 @@ def test_facts_of_images(photos):
     assert odd - kept == Counter(['with transparency'])
     assert facts.grey == 1
     (problem,) = facts.unreadable.values()
-    assert 'broken.png' in problem and not facts.wrong  # which is skipped
+    assert 'broken.png' in problem and not facts.wrong  # it is skipped
     # A file that is cut short is decoded in any case.
     assert image_facts(dataset, 0).unreadable == facts.unreadable
     readable = [p for p in photos.glob('[ab]/*') if p.stem not in OTHERS]
@@ -129,7 +129,7 @@ def test_what_stands_out_is_said_once(photos, tmp_path):
 
 
 def test_doors_without_a_run(photos):
-    """The look needs no run, and reads bits that no loader accepts."""
+    """``mmmoca.look`` needs no run; it accepts folders, lists and configs."""
     look = mmmoca.look(photos / 'a')
     assert [line[:2] for line in look.sections[0].rows][0] == ['images', '4']
     (line,) = look.odd
@@ -160,7 +160,7 @@ def test_doors_without_a_run(photos):
 
 
 def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
-    """The labels of a list that counts classes from 1 are an example."""
+    """A list that counts classes from 1 has labels that are not known."""
     names = tmp_path / 'names.txt'
     names.write_text('a/1.png 1\nb/turned.jpg 2\n')
     bank = ImageFolder(str(photos), pipeline=[dict(type='mmmoca.LoadImage')])
@@ -206,7 +206,7 @@ def test_masks_among_the_images(tmp_path):
 
 
 def test_an_image_of_another_size_is_said_once(tmp_path):
-    """Size and entry may differ in COCO's format; labels may be lists."""
+    """COCO entries may state a wrong size, and labels may be lists."""
     draw().save(tmp_path / 'a.png')
     info = dict(img_path=str(tmp_path / 'a.png'), gt_label=[0, 1])
     dataset = BaseDataset(
@@ -222,7 +222,7 @@ def test_an_image_of_another_size_is_said_once(tmp_path):
 
 
 def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):
-    """Return a data set of mmsegmentation."""
+    """Return a data set like those of mmsegmentation."""
     infos = []
     for number, file in enumerate(files):
         draw(4, 5).save(root / f'{number}.png')
@@ -241,7 +241,7 @@ def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):
 
 
 def test_facts_of_masks(tmp_path):
-    """Shares of the classes in pixels, palettes and formats."""
+    """The facts include shares of pixels by class, palettes and formats."""
     first = np.uint8([[0, 0, 0, 1, 255]] * 4)
     image = Image.fromarray(first, 'P')
     image.putpalette([0, 0, 0, 255, 0, 0] + [0] * 762)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Real files give the right pixels and findings through each door."""
+"""Real files give the right pixels and findings however they are read."""
 
 import io
 import struct
@@ -81,7 +81,7 @@ def portable(kind, values, white):
 
 
 def high_colour():
-    """Write a BMP with 5, 6 and 5 bits."""
+    """Write a BMP with 5, 6 and 5 bits for the colours."""
     rows = np.where(ONES[::-1], 0xFFFF, 0).astype('<u2').tobytes()
     size = struct.pack('<IiiHHII', 40, 48, 32, 1, 16, 3, len(rows))
     masks = struct.pack('<III', 0xF800, 0x7E0, 0x1F)
@@ -170,7 +170,7 @@ NAMES = [
 
 
 def assert_is(name, pixels, grey=False):
-    """Check that an image, BGR or grey, shows a file of :data:`FILES`."""
+    """Check that a BGR or grey image shows a file of :data:`FILES`."""
     expected = FILES[name][1][..., ::-1]
     tolerance = 6 if name == 'CMYK' else 4 * name.startswith(LOSSY)
     if grey:
@@ -181,7 +181,7 @@ def assert_is(name, pixels, grey=False):
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_pixels_by_each_door(tmp_path, name, backend):
-    """A path, bytes and an opened PIL image give colours and grey."""
+    """A path, bytes and an opened image give the right colours and grey."""
     content, _, *oddities = FILES[name]
     (tmp_path / 'a').write_bytes(content)
     opened = Image.open(tmp_path / 'a')
@@ -211,7 +211,7 @@ def test_pixels_that_are_not_turned(kind, backend):
 
 @pytest.fixture(scope='module')
 def stores(tmp_path_factory):
-    """Write all files, and some with other bits, to a store of each kind."""
+    """Write all files, and some of other depths, to a store of each kind."""
     root = tmp_path_factory.mktemp('stores')
     (root / 'folder/a').mkdir(parents=True)
     for index, name in enumerate(NAMES + [*DEEP]):
@@ -234,7 +234,7 @@ STORES = {
     'mmmoca.ImageFolder': dict(data_root='folder'),
     'mmmoca.ImageShards': dict(data_root='shards'),
     'mmmoca.HFImages': dict(data_root='arrow'),
-    # A data set of another package, built as a run does: with MMCV's loader.
+    # Data sets of other packages, built as in a run, with MMCV's loader.
     'mmpretrain.CustomDataset': dict(data_prefix='folder'),
     'mmseg.BaseSegDataset': dict(data_prefix=dict(img_path='folder')),
 }
@@ -242,7 +242,7 @@ STORES = {
 
 @pytest.mark.parametrize('kind', STORES)
 def test_pixels_from_each_store(stores, monkeypatch, kind):
-    """A file with other bits counts as unreadable, and another replaces it."""
+    """A file of another depth counts as unreadable, and another replaces it."""
     monkeypatch.chdir(stores)
     load = dict(type='mmcv.LoadImageFromFile')
     if kind.startswith('mmmoca'):
@@ -260,14 +260,14 @@ def test_pixels_from_each_store(stores, monkeypatch, kind):
     for index, name in enumerate(NAMES):
         assert_is(name, images[index]['img'])
     for index in range(len(NAMES), len(images)):
-        with suppress(ValueError):  # which names it
+        with suppress(ValueError):  # the error names it
             assert images.prepare_data(index) is None
 
 
 @pytest.mark.parametrize('name', DEEP)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_files_of_other_bits(name, backend):
-    """Grey or coloured files; the upper 8 of 16 bits are used if asked for."""
+    """Other depths are refused; the upper 8 of 16 bits are used if asked for."""
     for color in ('color', 'grayscale'):
         options = dict(color_type=color, imdecode_backend=backend)
         with pytest.raises(OSError, match=name):
@@ -301,7 +301,7 @@ def test_white_that_is_zero(dtype):
         ('f8', 1e300, '1e300'),
         ('i2', -32768, '-32768.0'),
         ('u4', 2**32 - 1, '4294967295'),
-        ('u1', None, '-9999'),  # no value of its type
+        ('u1', None, '-9999'),  # not a value of this type
         ('u1', None, 'none'),
         ('u1', 0, '0 \0'),
     ],
@@ -410,7 +410,7 @@ def test_a_stack_that_is_cut_short():
 
 
 def test_a_tag_that_is_lost():
-    """The tag points outside its block, as after a thumbnail was removed."""
+    """A tag may point outside its block after a thumbnail was removed."""
     exif = bytearray(SIX)
     exif[8] = 2
     lost = b'\x0f\x01\x02\0\x63\0\0\0\xff\xff\0\0'
@@ -423,7 +423,7 @@ def test_a_tag_that_is_lost():
 
 def test_cameras_add_to_what_is_whole():
     small = saved(photo(1, 8, 8), 'JPEG')
-    within = b'Exif\0\0' + SIX + small  # ends elsewhere
+    within = b'Exif\0\0' + SIX + small  # has its own end
     whole = saved(RGB, 'JPEG', exif=within)
     assert read_header(whole).whole and read_header(whole + b'video').whole
     assert not read_header(whole[:-99]).whole
@@ -461,7 +461,7 @@ def test_colours_that_would_be_wrong(content):
 
 
 def test_pages_that_are_no_images_of_their_own():
-    """GDAL writes overviews, and a TIFF may have a directory without end."""
+    """GDAL writes overviews, and the directories of a TIFF may form a circle."""
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as writer:
         writer.write(RGB)

@@ -34,7 +34,10 @@ LOAD = [LoadImage()]
 
 @pytest.fixture(scope='module')
 def place(tmp_path_factory):
-    """Write images, some damaged, to stores of each kind. Only read them."""
+    """Write images, some of them damaged, to stores of each kind.
+
+    Tests only read the stores.
+    """
     root = tmp_path_factory.mktemp('refused')
     write_images(root / 'images', train=2, val=1, classes=2)
     folder = root / 'images/train'

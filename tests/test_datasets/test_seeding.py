@@ -16,7 +16,7 @@ from mmmoca.datasets import (
 
 
 def order(size, ranks=1, skip=0, epoch=0, count=None, **options):
-    """Return the samples of all ranks in turn, after those skipped.
+    """Return the samples of all ranks in turn, without the skipped ones.
 
     Each sample comes with the seed of its views.
     """
@@ -53,7 +53,7 @@ def test_order_and_seeds_do_not_depend_on_ranks(
     alone = order(size, seed=seed, epoch=epoch)
     assert sorted(i for i, _ in alone) == list(range(size))
     each = size // ranks if drop_last else -(-size // ranks)
-    # If the ranks do not divide their number, some samples repeat at the end.
+    # If the ranks do not divide the number of samples, some repeat at the end.
     whole = [alone[i % size] for i in range(each * ranks)]
     options = dict(seed=seed, drop_last=drop_last)
     skipped = min(skip, each)
@@ -105,7 +105,7 @@ class Sizes(list):
 
 @pytest.mark.ops
 def test_grouped_batches_are_skipped():
-    """The sampler holds back some images of the batches before."""
+    """The sampler holds back some images of earlier batches."""
     sizes = Sizes([(1, 2), (2, 1), (2, 1)] * 4)
 
     def batches(skip):

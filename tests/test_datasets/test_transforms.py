@@ -58,7 +58,7 @@ def test_jitter_applies_the_drawn_amounts_in_the_drawn_order():
 
 
 def paper_view(blur, solarize, size):
-    """Draw a view of the paper's listing, before normalisation."""
+    """Return the view of the paper's listing, before normalisation."""
 
     def pil_blur(img):
         radius = np.random.uniform(0.1, 2.0)
@@ -77,7 +77,7 @@ def paper_view(blur, solarize, size):
 
 
 def statistics(views):
-    """Compute numbers of RGB images that a wrong pipeline changes, (N, 10)."""
+    """Return statistics, (N, 10), that a wrong pipeline would change."""
     x = np.stack([np.asarray(view) for view in views]).astype(np.float32)
     half = x.shape[2] // 2
     of_channels = np.hstack([x.mean(axis=(1, 2)), x.std(axis=(1, 2))])
@@ -113,7 +113,7 @@ def test_views_of_the_config_are_those_of_the_paper(number):
 @pytest.mark.parametrize('shape', [(30, 200), (200, 30), (3, 77), (91, 3)])
 @pytest.mark.parametrize('kind', ['mmmoca.ResizeEdge', 'mmmoca.ResizeBands'])
 def test_strips_are_cut_before_they_grow(shape, kind):
-    """The central crop is that of the whole image."""
+    """The central crop equals that of the whole resized image."""
     img = photo(0, 200, 200)[: shape[0], : shape[1]]
     step = dict(scale=64, interpolation='bicubic')
     if kind == 'mmmoca.ResizeEdge':
