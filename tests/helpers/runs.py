@@ -126,7 +126,7 @@ def demo_config(root, name, **options):
         'experiment_name': f'demo_{next(COUNT)}',
         'train_dataloader.batch_size': 8 // processes,
         'train_dataloader.persistent_workers': workers > 0,
-        'model.codebook.num_new_words': 4,  # eight images each
+        'model.codebook.num_new_words': 4,  # of eight images per step
         'log_level': 'ERROR',
         'runner_type': 'mmmoca.ConsoleRunner',
         **NETWORK,

@@ -244,7 +244,7 @@ def by_load(source, path, which, folder):
 
 
 def by_load_from(source, path, which, folder):
-    """Load the file in a test run; the config need only give the ViT's type."""
+    """Load the file in a test run; the config only gives the ViT's type."""
     model = files.classifier(**vit_config(source))
     scheme = '' if which == 'teacher' else 'mmmoca-student://'
     files.load_as_a_run(model, f'{scheme}{path}', trains=False)

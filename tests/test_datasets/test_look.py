@@ -160,7 +160,7 @@ def test_doors_without_a_run(photos):
 
 
 def test_images_and_classes_that_an_evaluation_knows(photos, tmp_path):
-    """A list that counts classes from 1 has labels that are not known."""
+    """An example is a list that counts its classes from 1."""
     names = tmp_path / 'names.txt'
     names.write_text('a/1.png 1\nb/turned.jpg 2\n')
     bank = ImageFolder(str(photos), pipeline=[dict(type='mmmoca.LoadImage')])

@@ -242,7 +242,7 @@ STORES = {
 
 @pytest.mark.parametrize('kind', STORES)
 def test_pixels_from_each_store(stores, monkeypatch, kind):
-    """A file of another depth counts as unreadable, and another replaces it."""
+    """A file of another depth counts as unreadable and is replaced."""
     monkeypatch.chdir(stores)
     load = dict(type='mmcv.LoadImageFromFile')
     if kind.startswith('mmmoca'):
@@ -267,7 +267,7 @@ def test_pixels_from_each_store(stores, monkeypatch, kind):
 @pytest.mark.parametrize('name', DEEP)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_files_of_other_bits(name, backend):
-    """Other depths are refused; the upper 8 of 16 bits are used if asked for."""
+    """Other depths are refused; 16 bits are cut to 8 only if asked for."""
     for color in ('color', 'grayscale'):
         options = dict(color_type=color, imdecode_backend=backend)
         with pytest.raises(OSError, match=name):
@@ -461,7 +461,7 @@ def test_colours_that_would_be_wrong(content):
 
 
 def test_pages_that_are_no_images_of_their_own():
-    """GDAL writes overviews, and the directories of a TIFF may form a circle."""
+    """GDAL writes overviews, and a TIFF's directories may form a circle."""
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as writer:
         writer.write(RGB)
