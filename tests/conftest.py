@@ -51,7 +51,7 @@ def pytest_collection_finish(session):
 
 @pytest.fixture(autouse=True, scope='module')
 def own_instances():
-    """Remove what a run leaves behind, so that it affects no other file.
+    """Remove what a run leaves behind, so that other files are not affected.
 
     Otherwise, the run's scope would apply to their types without a prefix, and
     the level of its logger to their log lines.

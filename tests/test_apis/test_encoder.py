@@ -302,7 +302,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
 
 def test_other_sizes(root, run):
     larger = mmmoca.load(root / 'run.pth', device='cpu', img_size=(48, 96))
-    # The whole image is used, as in exports of such a size.
+    # The whole image is used, as in exports of this size.
     image = np.zeros((64, 64, 3), np.uint8)
     image[:, 32:] = 255
     pixels = open_images([image], larger.pipeline)[0]
