@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def mmdet_scope():
-    """Set the configs' scope, for what is built without a runner."""
+    """Set the configs' scope for parts that are built without a runner."""
     from mmengine.registry import DefaultScope
 
     with DefaultScope.overwrite_default_scope('mmdet'):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Good and bad annotation files, before and in the pipeline."""
+"""Good and bad annotation files, before a run and in the pipeline."""
 
 import shutil
 from pathlib import Path
@@ -38,13 +38,13 @@ def first(entries='annotations', /, **values):
 
 
 def rle(counts):
-    """Return a function that changes the first mask, of 96 x 86 pixels."""
+    """Return a function that sets the first mask, which has 96 x 86 pixels."""
     counts = counts.decode() if isinstance(counts, bytes) else counts
     return first(segmentation=dict(size=[96, 86], counts=counts))
 
 
 def row_by_row(content):
-    """Return the RLE of masks that are read row by row, not by columns."""
+    """Replace all masks by RLEs that run along rows instead of columns."""
     sizes = {i['id']: (i['height'], i['width']) for i in content['images']}
     for one in content['annotations']:
         height, width = sizes[one['image_id']]
@@ -57,7 +57,7 @@ def row_by_row(content):
 
 
 def each(**values):
-    """Return a function that changes all objects; functions get the object."""
+    """Return a function that changes all objects; callables get the object."""
 
     def change(content):
         for one in content['annotations']:
@@ -204,7 +204,7 @@ def test_polygons_of_crowds_have_other_boxes(altered):
 
 
 def test_facts_of_boxes(altered):
-    """One box has two corners instead of its size, and one occurs twice."""
+    """Repeated boxes and boxes given by two corners are reported."""
 
     sizes = []
 
@@ -238,7 +238,7 @@ def test_damaged_file(altered):
 
 
 def judged_by(shapes, folder, ann_file, **metric):
-    """Return a runner of a test with such a file and metric."""
+    """Return a runner that tests with this annotation file and metric."""
     cfg = shapes_config(shapes, folder)
     cfg.test_evaluator.update(ann_file=ann_file, **metric)
     cfg.test_dataloader.dataset.ann_file = ann_file
@@ -248,7 +248,7 @@ def judged_by(shapes, folder, ann_file, **metric):
 
 
 def test_images_without_annotations(shapes, altered, tmp_path):
-    """A test set without annotations is for predictions alone."""
+    """A test set without annotations can be predicted but not evaluated."""
     dataset = altered(lambda content: content.pop('annotations'))
     assert len(DATASETS.build(dict(dataset, test_mode=True))) == 6
     runner = judged_by(shapes, tmp_path, dataset.ann_file)
@@ -260,7 +260,7 @@ def test_images_without_annotations(shapes, altered, tmp_path):
 
 
 def test_what_the_evaluation_counts():
-    """It counts all objects that mmdet leaves out, except other classes."""
+    """COCO's metric counts objects that mmdet leaves out of known classes."""
     facts = BoxFacts(['a'], masks=False)
     one = dict(id=1, image_id=1, bbox=[1, 1, 4, 4], area=16)
     facts.take(one, (9, 9), None)
@@ -288,7 +288,7 @@ def test_numbers_of_each_class_have_its_name(shapes, altered, tmp_path):
 
 
 def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
-    """The look reads headers before a run, and the loader each image."""
+    """The look before a run checks headers; the loader checks each image."""
     root = shutil.copytree(shapes, tmp_path / 'shapes')
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -332,7 +332,7 @@ def test_images_of_other_bits(shapes, tmp_path):
 
 
 def test_a_set_of_mmdet_has_facts_too(shapes):
-    """They equal ours, since no object of this file is left out."""
+    """mmdet's own set has the same facts, as no object is left out here."""
     ours = shapes_config(shapes).train_dataloader.dataset
     theirs = dict(ours, type='mmdet.CocoDataset')
     found = [box_facts(DATASETS.build(cfg)).classes for cfg in (theirs, ours)]
@@ -340,7 +340,7 @@ def test_a_set_of_mmdet_has_facts_too(shapes):
 
 
 def test_some_of_the_classes(shapes):
-    """They are accepted in the file's order, and the others are left out."""
+    """Some classes in the file's order are accepted; others are left out."""
     cfg = shapes_config(shapes).train_dataloader.dataset
     cfg.metainfo = dict(classes=(CLASSES[0], CLASSES[2]))
     dataset = DATASETS.build(cfg)

@@ -65,7 +65,7 @@ def class_counts(model):
     ],
 )
 def test_other_detectors_train(name, losses):
-    """All parameters get a finite gradient, since DDP would wait for one."""
+    """All parameters get a finite gradient, since DDP waits for each."""
     from mmdet.testing import demo_mm_inputs
 
     cfg = small(CONFIGS / name)
@@ -87,7 +87,7 @@ def test_other_detectors_train(name, losses):
 
 @pytest.mark.parametrize('size', [8, 14])
 def test_other_patches(tmp_path, monkeypatch, size):
-    """Anchors and regions are at the cells of the maps."""
+    """Anchors and RoI strides match the cells of the feature maps."""
     path = CONFIGS / CASCADE
     if size == 14:  # the docs' example
         install_configs(monkeypatch, tmp_path)
@@ -116,7 +116,7 @@ def test_other_patches(tmp_path, monkeypatch, size):
 
 
 def test_own_classes(tmp_path, monkeypatch):
-    """The docs' config inherits ours by the name of the package."""
+    """The docs' config inherits ours through the package's name."""
     install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
     path.write_text(snippets('docs/guides/detect.md', 'python')[0])

@@ -40,7 +40,7 @@ OPTIONS = {
 
 @pytest.fixture(scope='module')
 def trained(shapes, tmp_path_factory):
-    """Return a runner after epochs of three iterations, and its folder."""
+    """Train for a few epochs; return the runner and its folder."""
     work_dir = tmp_path_factory.mktemp('trained')
     return run(shapes_config(shapes, work_dir, **OPTIONS)), work_dir
 
@@ -65,7 +65,7 @@ def test_losses_fall(trained):
 
 
 def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
-    """The figures are those at the end of the training."""
+    """tools/test.py finds the metrics of the training's last validation."""
     runner, work_dir = trained
     metrics = tmp_path / 'metrics.json'
     command = (
@@ -88,7 +88,7 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
 
 
 def test_mmdet_draws_predictions(trained, shapes, tmp_path):
-    """docs/guides/detect.md shows this with the config that a run leaves."""
+    """mmdet draws with a run's config, as docs/guides/detect.md shows."""
     from mmdet.apis import DetInferencer
 
     _, work_dir = trained

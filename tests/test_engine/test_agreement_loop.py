@@ -37,7 +37,7 @@ def images(tmp_path_factory):
 
 @pytest.mark.slow
 def test_without_labels(images, tmp_path):
-    """The views are those of training, the same in each validation."""
+    """Each validation uses the same views, drawn as in training."""
     best = {'default_hooks.checkpoint.save_best': ['knn/top1_k20']}
     runner = run(own_config(images, tmp_path, **SHORT, **best))
     found = {
@@ -60,7 +60,7 @@ def test_without_labels(images, tmp_path):
 
 @pytest.mark.slow
 def test_other_views_begin_anew(images, tmp_path):
-    """A resumed run with other views does not compare with earlier numbers."""
+    """A run resumed with other views does not compare with earlier numbers."""
     options = SHORT | {'epochs': 1}
     first = run(own_config(images, tmp_path, **options, jitter=0, flip=0))
     cfg = own_config(images, tmp_path, **SHORT)
@@ -72,7 +72,8 @@ def test_other_views_begin_anew(images, tmp_path):
         for name in ('start', 'neighbours', 'raw_pixels')
     )
     assert [len(start), len(neighbours), len(raw)] == [1, 2, 1]
-    # The encoder of the first epoch, with the views of the second run.
+    # The start is the encoder of the first epoch, measured with the views of
+    # the second run.
     assert start[0] != neighbours[0]
     assert LOGGED.format('untrained') not in scalars
     score = runner.message_hub.get_info('best_score')
@@ -82,14 +83,14 @@ def test_other_views_begin_anew(images, tmp_path):
 
 @pytest.mark.slow
 def test_what_a_validation_measures_by(images, tmp_path):
-    """Beside k-NN, the agreement uses the views of training."""
+    """A validation with k-NN also depends on the training's views."""
     fewer = tmp_path / 'fewer'
     shutil.copytree(images, fewer, ignore=lambda *_: ['0.jpg', 'agreement'])
 
     def digest(root=images, **options):
         cfg = own_config(images, tmp_path, knn_root=str(root), **options)
         runner = RUNNERS.build(cfg)
-        assert runner.val_loop is not None  # which builds its data sets
+        assert runner.val_loop is not None  # builds its data sets
         return validation_digest(runner)
 
     usual = digest()
@@ -153,7 +154,7 @@ def test_takes_some_images_evenly_spaced(images):
 
 
 def test_ends_with_a_verdict():
-    """A loss against random weights is named differently from other losses."""
+    """A drop below random weights is worded differently from other drops."""
     margin = 2.0
     judgement = Judgement('last', '{}', 'agreement', margin)
     hook = BaselinesHook(SimpleNamespace(judgements=[judgement]))

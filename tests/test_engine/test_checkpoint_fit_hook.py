@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run loads from a checkpoint, and what is refused.
+"""What a run loads from a checkpoint, and what it refuses.
 
-test_libraries tests files of all layouts, and test_start the starts of
-pretraining.
+test_libraries tests files of all layouts, and test_start tests how a
+pretraining starts from a file.
 """
 
 import copy
@@ -40,7 +40,7 @@ HEAD = 'model.head.num_classes'
 MIXUP = 'model.data_preprocessor.num_classes'
 HEAD3 = dict(type='LinearClsHead', num_classes=3, in_channels=24)
 HOOK = 'default_hooks.checkpoint_fit'
-# What a run saves beside its weights and its optimiser.
+# What a run saves in addition to its weights and its optimiser.
 RUN = dict(
     meta=dict(iter=1, epoch=0),
     message_hub=MessageHub('saved').state_dict(),
@@ -52,7 +52,7 @@ ALL = ' names of the model match'
 
 @pytest.fixture
 def load(tmp_path):
-    """Load such a file into a model; return the lines of the log."""
+    """Return a function that loads content into a model; it returns the log."""
 
     def write_and_load(model, content, scheme='', **run):
         torch.save(content, tmp_path / 'a.pth')
@@ -84,7 +84,7 @@ def test_fitting_checkpoints(load):
 
 
 class Layer(nn.Linear):
-    """A model with what a runner requires, and two layers."""
+    """A model of two layers with the methods that a runner requires."""
 
     def __init__(self, *sizes):
         super().__init__(*sizes)
@@ -108,7 +108,7 @@ def stepped(kind=torch.optim.AdamW, **settings):
 
 
 def test_what_goes_on_of_the_optimizer(load):
-    """The run uses the numbers of the file, and the log names them."""
+    """The run continues with the file's values, and the log names them."""
     model, wrapper, run = stepped()
 
     def resume(**parts):
@@ -118,7 +118,7 @@ def test_what_goes_on_of_the_optimizer(load):
     group = optimizer['param_groups'][0]
     del group['foreach']  # an older version of PyTorch
     group |= dict(lr=0.5, initial_lr=0.125)
-    assert resume().endswith(ALL)  # a schedule has changed it
+    assert resume().endswith(ALL)  # a schedule changed lr
     group['initial_lr'] = 0.25
     lines = resume()
     assert '0.25' in lines and '0.125' in lines
@@ -127,7 +127,7 @@ def test_what_goes_on_of_the_optimizer(load):
 
 
 def test_other_optimizers_go_on(load):
-    """Optimisers without states, with other shapes, or with counters."""
+    """Optimisers with no state, states of other shapes or counters resume."""
     for kind, settings in (
         (torch.optim.SGD, {}),
         (torch.optim.Adafactor, {}),
@@ -163,7 +163,7 @@ def test_other_optimizers_go_on(load):
     ],
 )
 def test_optimizers_that_do_not_fit(load, place, value):
-    """States that do not fit a parameter, and flags of other kernels."""
+    """States and settings that do not fit the optimiser are refused."""
     model, wrapper, run = stepped()
     part = run['optimizer']
     *path, last = [int(k) if k.isdigit() else k for k in place.split('.')]
@@ -175,13 +175,13 @@ def test_optimizers_that_do_not_fit(load, place, value):
 
 
 def test_an_encoder_of_other_images(load):
-    """Their grid may differ, and need not be square if it is recorded."""
+    """The file's grid may differ, and may be oblong if the file records it."""
     content, teacher, _ = checkpoint('mmmoca', (32, 72))
     model = classifier(img_size=(48, 64))
     load(model, content, trains=False)
     expected = resize_pos_embed(teacher.pos_embed, (4, 9), (6, 8))
     assert torch.equal(model.backbone.pos_embed, expected)
-    # As a start of pretraining, for grey images.
+    # As at the start of a pretraining, grey images get a summed kernel.
     model = classifier(img_size=(32, 72), in_channels=1)
     load(model, content, trains=False)
     projection = teacher.patch_embed.projection.weight.sum(1, keepdim=True)
@@ -190,7 +190,7 @@ def test_an_encoder_of_other_images(load):
 
 
 def test_a_head_of_timm_is_no_head_of_ours(load):
-    """Both heads have the same name."""
+    """timm's head is not loaded, although ours has the same name."""
     model = classifier(HEAD3)
     model.head.weight = torch.nn.Parameter(torch.zeros(2))
     model.init_weights()
@@ -227,13 +227,13 @@ def folded():
 
 
 NO_NORM = {'norm.weight': None, 'norm.bias': None}
-# No shape tells it, but the record in a file does.
+# No shape shows the number of heads, but the record in a file does.
 HEADS = dict(meta=dict(mmmoca=dict(num_heads=2)))
 RESUMED = dict(resume=True)
 
 
 def cut(state):
-    """Return codebooks of fewer words and of smaller images."""
+    """Return codebook entries for fewer words and smaller images."""
     names = 'codebook.words', 'codebook.token_mean'
     return {name: state[name][1:] for name in names}
 
@@ -263,7 +263,7 @@ def test_refusals(load, key, options, change):
     ],
 )
 def test_what_is_not_tested(load, key, head, content):
-    """Parts that would stay untrained, or would be left out."""
+    """A test refuses files that lack trained parts or would lose some."""
     with raises(CheckpointError, key):
         load(classifier(head), content(), trains=False)
 

@@ -14,7 +14,7 @@ from mmmoca.engine import AtomicCheckpointHook
 
 
 class Runner:
-    """What the hook needs of a runner."""
+    """The parts of a runner that the hook needs."""
 
     def __init__(self, work_dir):
         self.work_dir = str(work_dir)
@@ -39,7 +39,7 @@ def runner(tmp_path):
 
 @pytest.fixture
 def epoch(runner):
-    """Run an epoch that reaches an accuracy."""
+    """Return a function that runs an epoch with a given accuracy."""
     hook = AtomicCheckpointHook(interval=1, save_best='top1', max_keep_ckpts=1)
     hook.save_last = False
     hook.before_train(runner)
@@ -55,7 +55,10 @@ def epoch(runner):
 
 @pytest.mark.parametrize('loop', [None, SimpleNamespace()])
 def test_the_best_of_a_run_without_validation(runner, loop):
-    """A message says so; metrics of another package's loop are not known."""
+    """Without validation, a message says that there is no best checkpoint.
+
+    Other packages' loops cause no message, as their metrics are unknown.
+    """
     hook = AtomicCheckpointHook(interval=1, save_best='top1')
     runner.val_loop, runner.logger = loop, mock.Mock()
     hook._check_best(runner)
@@ -96,7 +99,8 @@ def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
         ('epoch_2', lambda: hook.after_train_epoch(runner)),
         ('best_top1', lambda: hook.after_val_epoch(runner, dict(top1=30))),
     ):
-        with pytest.raises(OSError, match=name):  # a full disk names no file
+        # The error for a full disk does not name a file itself.
+        with pytest.raises(OSError, match=name):
             write()
         assert files(runner) == kept
     for name in kept:
@@ -106,7 +110,7 @@ def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
 
 
 def test_the_first_best_one_can_be_resumed(runner):
-    """It is written at the end of a step with several micro-batches."""
+    """A resumable checkpoint follows at the end of the step in progress."""
     hook = AtomicCheckpointHook(interval=5, save_best='top1', by_epoch=False)
     hook.before_train(runner)
     runner.train_loop = SimpleNamespace()

@@ -85,7 +85,7 @@ def test_other_classes(images, tmp_path, part, trained, tested):
 
 
 def test_parts_of_other_classes(images, tmp_path):
-    """MMEngine joins data sets even if their classes have another order."""
+    """MMEngine joins data sets even if their classes differ in order."""
     one, other = (
         DATASETS.build(
             folder_loader(images, metainfo=dict(classes=[*names]))['dataset']
@@ -119,7 +119,7 @@ def test_more_answers_than_classes(images, tmp_path):
         ('abc', 'abc'),
         ('', 'abc'),
         ('abc', ''),
-    ],  # '': it names none
+    ],  # '': no names
 )
 def test_the_same_classes(images, tmp_path, trained, tested):
     run(images, tmp_path, 'head', trained, tested)
@@ -131,7 +131,7 @@ def test_the_same_classes(images, tmp_path, trained, tested):
     [((0, 2, 255), 255, True), ((3, 0), 255, False), ((0, 9), 9, True)],
 )
 def test_masks_with_labels_of_no_class(images, stage, labels, ignored, right):
-    """mmsegmentation's metric would leave these pixels out of the truth."""
+    """A label of no class is refused: mmseg's metric would skip its pixels."""
     model = Model()
     model.decode_head = nn.Identity()
     model.decode_head.ignore_index = ignored

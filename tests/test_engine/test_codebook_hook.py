@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""When and from what the codebook is updated."""
+"""When the codebook is updated, and from which images."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from ..helpers.runs import NO_VALIDATION, by_epochs, demo_runner
 BATCH = 'train_dataloader.batch_size'
 MICRO_BATCHES = 'optim_wrapper.accumulative_counts'
 KEEP_LAST = {'train_dataloader.drop_last': False}
-# This holds whatever the config says about the sampler.
+# A run by iterations is endless, even if the config says otherwise.
 ENDLESS = {'train_dataloader.sampler.infinite': False}
 
 
@@ -43,7 +43,7 @@ def test_images_of_a_step(root, tmp_path, enough, options):
 
 
 def test_micro_batches_survive_the_next_forward_pass():
-    """CUDA graphs write to the memory of the step before."""
+    """CUDA graphs overwrite the memory of the previous forward pass."""
     codebook = OnlineCodebook(
         4, (4, 4), num_words=8, num_new_words=4, border=1, centre=0.9
     )

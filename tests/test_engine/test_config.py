@@ -47,11 +47,11 @@ def test_none_leaves_a_hook_out():
     options = {f'default_hooks.{k}': None for k in ('step_log', 'logger')}
     hooks = load(**options).default_hooks
     assert 'step_log' not in hooks and 'codebook' in hooks
-    assert hooks.logger is None  # MMEngine's own hook, which accepts it
+    assert hooks.logger is None  # MMEngine's own hook, which accepts None
 
 
 def test_what_a_file_inherits(tmp_path):
-    """Shorthands, and dicts with a type, which MMEngine marks."""
+    """A file inherits shorthands, and dicts without MMEngine's scope marks."""
     own = CONFIGS / 'moca_vit-b16_own-images.py'
     file = tmp_path / 'child.py'
     collate = "dict(type='default_collate', _scope_='mmmoca')"
@@ -76,7 +76,7 @@ def test_what_a_file_inherits(tmp_path):
     # Images for segmentation differ in size.
     cfg = read_run(SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
-    # The keys of the runner, which are listed without importing it.
+    # RUN_KEYS lists the runner's keys without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
 
 
@@ -121,7 +121,7 @@ OWN = {
 def test_what_follows_from_the_settings_of_a_template(
     template, tmp_path, monkeypatch
 ):
-    """On a command line, and in a file that inherits an installed template."""
+    """Command lines and files that inherit an installed template act alike."""
     install_configs(monkeypatch, tmp_path)
     size = 'crop_size' if template == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
@@ -140,7 +140,7 @@ def test_what_follows_from_the_settings_of_a_template(
 
 
 def test_epochs_in_the_place_of_steps(tmp_path, monkeypatch):
-    """They replace steps, whatever MMEngine adds to an installed config."""
+    """Epochs replace steps, whatever MMEngine adds to an installed config."""
     install_configs(monkeypatch, tmp_path)
     child = tmp_path / 'child.py'
     child.write_text(
@@ -151,7 +151,7 @@ def test_epochs_in_the_place_of_steps(tmp_path, monkeypatch):
 
 
 def test_a_batch_size_of_a_test_alone():
-    """It applies to the images and to the bank."""
+    """The batch size applies to the images and to the bank."""
     knn = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
     cfg = read_run(knn, dict(batch_size=5))
     sizes = cfg.test_dataloader, cfg.test_cfg.bank_dataloader
@@ -160,7 +160,7 @@ def test_a_batch_size_of_a_test_alone():
         read_run(knn, dict(epochs=2))
 
 
-# The value is changed in place, which the file's code does not show.
+# The value changes in place, so the file's assignments do not show it.
 VIEWS = """train_pipeline = _base_.train_pipeline
 for view in train_pipeline[2].transforms:
     view[0].crop_ratio_range = (0.3, 1.0)"""
@@ -181,7 +181,7 @@ TAKEN = 'train_dataloader = dict(dataset=dict(pipeline=train_pipeline))'
     ],
 )
 def test_variables_that_nothing_reads(tmp_path, line, named):
-    """A file that inherits one without settings is an example."""
+    """An example is a setting in a file whose base has no settings."""
     file = tmp_path / 'own.py'
     file.write_text(f'_base_ = {str(CONFIG)!r}\n{line}\n')
     found = unread_variables(read_run(file))
@@ -192,7 +192,7 @@ def test_variables_that_nothing_reads(tmp_path, line, named):
 
 
 def inherited(folder, texts, base=SEGMENTATION):
-    """Write files, each of which inherits the one before; return the last."""
+    """Write files that each inherit the previous one; return the last."""
     for number, text in enumerate(texts):
         file = folder / f'{number}.py'
         file.write_text(f'_base_ = [{str(base)!r}]\n{text}\n')
@@ -203,7 +203,7 @@ def inherited(folder, texts, base=SEGMENTATION):
 @pytest.mark.parametrize(
     'texts, expected',
     [
-        # A file's keys override inherited settings and its own.
+        # A file's keys override settings, inherited ones and its own.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=7)'], 7),
         (['batch_size = 2\ntrain_dataloader = dict(batch_size=7)'], 7),
         (['batch_size = 2\npart = dict(batch_size=7)\n'
@@ -219,7 +219,7 @@ def inherited(folder, texts, base=SEGMENTATION):
           'train_dataloader = dict(_base_.train_dataloader)'], 2),
         (['batch_size = 2\ntrain_dataloader = dict(num_workers=1)\n'
           'train_dataloader.update(batch_size=7)'], 7),
-        # Any code may compute them, but only code that runs counts.
+        # Any code may compute the keys, but only code that runs counts.
         (['batch_size = 2', 'def seven():\n    return dict(batch_size=7)\n'
           'train_dataloader = seven()'], 7),
         (['batch_size = 2',
@@ -232,7 +232,7 @@ def inherited(folder, texts, base=SEGMENTATION):
           'if False:\n    train_dataloader = dict(batch_size=2)'], 7),
         (['batch_size = 2', 'train_dataloader = dict(batch_size=7)',
           'if False:\n    batch_size = 3'], 7),
-        # The number equals that of the template.
+        # The value equals the template's.
         (['batch_size = 2', 'train_dataloader = dict(batch_size=8)'], 8),
         (['batch_size = 2',
           'one = 4\none += 4\ntrain_dataloader = dict(batch_size=one)'], 8),
@@ -241,7 +241,7 @@ def inherited(folder, texts, base=SEGMENTATION):
     ],
 )  # fmt: skip
 def test_the_nearest_file_wins(tmp_path, texts, expected):
-    """Settings and full keys of files that inherit one another."""
+    """The nearest file decides, by a setting or by a full key."""
     file = inherited(tmp_path, texts)
     assert read_run(file).train_dataloader.batch_size == expected
 
@@ -256,7 +256,7 @@ def test_the_nearest_file_wins(tmp_path, texts, expected):
     ],
 )  # fmt: skip
 def test_what_is_given_wins_over_files(tmp_path, texts):
-    """Full keys, settings, and a base that is not a Python file."""
+    """Options win over files, and a JSON file's keys win over its base."""
     file, key = inherited(tmp_path, texts), 'train_dataloader.batch_size'
     assert read_run(file, {key: 9}).train_dataloader.batch_size == 9
     assert read_run(file, ['batch_size=9']).train_dataloader.batch_size == 9
@@ -302,7 +302,7 @@ def test_a_size_leaves_a_loader_that_does_not_reduce(tmp_path):
 @pytest.mark.parametrize('own', [None, '/own'])
 @pytest.mark.slow
 def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
-    """A file that changes the same key overrides them."""
+    """Settings reach a wrapped data set unless a file sets the same key."""
     file = tmp_path / 'own.py'
     file.write_text(
         f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
@@ -314,7 +314,7 @@ def test_settings_reach_a_wrapped_data_set(tmp_path, wrapper, inside, own):
     )
     key = f'train_dataloader.dataset.{inside}.data_root'
     assert place(read_run(file), key)[1] == (own or '/setting')
-    child = tmp_path / 'child.py'  # the file's own value
+    child = tmp_path / 'child.py'  # wraps the inherited set again
     child.write_text(
         "_base_ = 'own.py'\npart = _base_.train_dataloader.dataset\n"
         'whole = dict(_delete_=True, type="RepeatDataset", times=2, '
@@ -366,7 +366,7 @@ def test_nearer_values_take_a_setting_away(
 
 
 def test_settings_that_a_run_does_not_follow(tmp_path):
-    """MMEngine alone reads it as a variable."""
+    """Without our reader, MMEngine takes a setting for a variable."""
     file = tmp_path / 'own.py'
     file.write_text(f'_base_ = {str(SEGMENTATION)!r}\nepochs = 3\n')
     assert unwritten_settings(Config.fromfile(file)) == ['epochs=3']
@@ -375,7 +375,7 @@ def test_settings_that_a_run_does_not_follow(tmp_path):
 
 
 def test_settings_stand_together(tmp_path):
-    """Files that are inherited side by side do not inherit from each other."""
+    """The settings in one base apply to another base, in either order."""
     data, child = tmp_path / 'data.py', tmp_path / 'child.py'
     for folder in ('cat', 'dog'):
         (tmp_path / 'train' / folder).mkdir(parents=True)
@@ -390,7 +390,7 @@ def test_settings_stand_together(tmp_path):
         # Each part has its own folder.
         with pytest.raises(ValueError, match='cat'):
             read_run(child, [f'data_root={tmp_path}'])
-    # A list of images has its own numbers of classes.
+    # A list of images contains class numbers, so no folder is counted.
     listed = f'data_root={tmp_path}', 'train_dataloader.dataset.ann_file=a.txt'
     assert read_run(child, listed).model.head.num_classes == 3
     data.write_text("classes = 'gone.txt'\n")
@@ -401,7 +401,7 @@ def test_settings_stand_together(tmp_path):
 
 @pytest.mark.slow
 def test_parts_of_a_data_set_keep_their_roots(tmp_path):
-    """Settings in files give way to them, and options are refused."""
+    """Roots in a file win over its data_root; a later data_root is refused."""
     own = tmp_path / 'own.py'
     own.write_text(
         f"_base_ = '{CONFIGS}/moca_vit-b16_own-images.py'\n"
@@ -429,12 +429,12 @@ SET = 'test_dataloader.dataset'
 
 
 def data_set(settings):
-    """Return a line of a config that sets a test's data set."""
+    """Return a config line that changes the test's data set."""
     return f'test_dataloader = dict(dataset=dict({settings}))'
 
 
 def judged(file):
-    """Return a line that sets the file of its evaluator."""
+    """Return a config line that sets the evaluator's annotation file."""
     return f'test_evaluator = dict(ann_file={file!r})'
 
 
@@ -475,7 +475,7 @@ def test_an_evaluator_reads_what_its_data_set_does(
     file = inherited(tmp_path, texts, base)
     cfg = read_run(file, options)
     assert cfg.test_evaluator.ann_file == expected
-    # The config is the one that a run leaves.
+    # This is the config that a run leaves.
     cfg.dump(tmp_path / 'dumped.py')
     inside = f'{SET}.dataset' if REPEATED in texts[0] else SET
     new = {f'{inside}.ann_file': 'new'}
@@ -505,7 +505,7 @@ def test_a_pyramid_reads_other_layers(tmp_path):
         arch = {'arch': dict(sizes, num_layers=depth)}
         cfg = read_run(DETECTION, arch)
         assert cfg.model.backbone.out_indices == layers
-    # the last four of twelve
+    # The first file names the last four of twelve layers.
     for name, base, line in (
         (
             'a',
@@ -517,7 +517,7 @@ def test_a_pyramid_reads_other_layers(tmp_path):
         file = tmp_path / f'{name}.py'
         file.write_text(f'_base_ = {str(base)!r}\n{line}\n')
     assert read_run(file).model.backbone.out_indices == [0, 1, 2, 3]
-    # Numbers that a config writes itself override them, if there are as many.
+    # Layers that a config names itself count, if there are as many.
     own = {'model.backbone.out_indices': [0, 1, 1, 2]}
     arch = {'arch': dict(sizes, num_layers=3)}
     assert read_run(DETECTION, arch | own).model.backbone.out_indices[3] == 2
@@ -542,7 +542,7 @@ def nested(key, value):
 
 
 def test_a_variable_that_is_read_already(tmp_path):
-    """It changes nothing any more, unless the user's own code reads it."""
+    """Options for variables that the config has already read are refused."""
     with pytest.raises(ValueError, match=r'train_dataloader\.dataset\.pipe'):
         read_run(CONFIG, ['train_pipeline.0.type=mmmoca.LoadBands'])
     file = tmp_path / 'own.py'
@@ -550,7 +550,7 @@ def test_a_variable_that_is_read_already(tmp_path):
         f'_base_ = {str(CONFIG)!r}\nown = dict(a=1)\nown["b"] = 2\n'
     )
     assert read_run(file, ['own.b=3']).own == dict(a=1, b=3)
-    # It equals a part that is not computed from it.
+    # The variable equals a part that is not computed from it.
     file.write_text(
         f"_base_ = {str(CONFIG)!r}\nown = dict(type='PackInputs')\n"
     )
@@ -558,7 +558,7 @@ def test_a_variable_that_is_read_already(tmp_path):
 
 
 def test_placeholders_of_mmengine(tmp_path, monkeypatch):
-    """Before they are replaced, such a file is not Python, JSON or YAML."""
+    """A file may be invalid until MMEngine's placeholders are replaced."""
     monkeypatch.setenv('OWN_EPOCHS', '7')
     base = CONFIGS / 'moca_vit-b16_own-images.py'
     for name, text in {
@@ -571,33 +571,33 @@ def test_placeholders_of_mmengine(tmp_path, monkeypatch):
 
 
 def test_settings_and_whole_keys(tmp_path):
-    """Full keys are read first. Folders of classes are counted."""
+    """Full keys win over settings, and the folders of classes are counted."""
     pipeline = 'train_dataloader.dataset.pipeline'
     options = {f'{pipeline}.RandomCrop.crop_size': 16, 'crop_size': 32}
     options |= {'data_root': 'mine'} | NO_VALIDATION
     cfg = read_run(SEGMENTATION, options)
     assert cfg.train_dataloader.dataset.pipeline[4].crop_size == 16
     assert cfg.model.test_cfg.crop_size == (32, 32)
-    (tmp_path / 'train' / 'cat').mkdir(parents=True)
+    (tmp_path / 'train' / 'cat').mkdir(parents=True)  # a folder of a class
     cfg = read_run(CLASSES, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     with pytest.raises(ValueError, match='param_scheduler.0.end'):
-        read_run(CONFIG, ['param_scheduler.0.end=3'])  # a folder of a class
+        read_run(CONFIG, ['param_scheduler.0.end=3'])
     (tmp_path / 'names.txt').write_text('cat\ndog\n\n', 'utf-16')
     for names in ('cat', 'cat,dog'):  # as on a command line
         cfg = read_run(SEGMENTATION, {'classes': names})
         assert cfg.model.decode_head.num_classes == names.count(',') + 1
     names = [f'classes={tmp_path}/names.txt']
-    # Scripts of others know this name.
+    # Users' scripts may know the function by this name.
     cfg = load_config(SEGMENTATION, cfg_options=names)
     assert cfg.train_dataloader.dataset.metainfo.classes == ['cat', 'dog']
     assert cfg.model.decode_head.num_classes == 2
 
 
 def test_a_training_without_validation(tmp_path):
-    """Its folder may be missing; MMEngine requires three Nones."""
+    """The validation's folder may be missing; MMEngine needs three Nones."""
     options = dict(data_root=str(tmp_path), val_cfg=None)
     cfg = read_run(TINY, options, stages=['train', 'val'])
     assert {key: cfg[key] for key in NO_VALIDATION} == NO_VALIDATION
@@ -641,12 +641,12 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
             f'{tmp_path}/{name}',
         ]
         assert parts.setdefault(name, part) is part  # registered once
-    # The module is beside a config that another one inherits.
+    # The module is in the same folder as the inherited config.
     (tmp_path / 'heir.py').write_text("_base_ = 'a/own.py'\n")
     read_run(tmp_path / 'heir.py')
     assert sys.modules['own_part'] is parts['a']
     read_run(tmp_path / 'b' / 'own.py')
-    # Another package has this name, too.
+    # Another package already has this name.
     (tmp_path / 'b' / 'json.py').touch()
     own = tmp_path / 'b' / 'own.py'
     own.write_text(own.read_text().replace("'own_part'", "'json'"))
@@ -662,7 +662,7 @@ TEXTS = st.text(' ,;()[]{}=\'"\\/.~-+0123eNonxé\n', max_size=20)
 
 @given(value=NUMBERS | st.booleans() | st.lists(NUMBERS, min_size=1))
 def test_values_come_back_as_they_were_written(value):
-    """This holds for all values except texts, whatever the config held."""
+    """All values except texts come back, whatever the config held."""
     for held in (None, 0.5, True, [2], 'auto'):
         cfg = Config(dict(part=dict(value=held)))
         assert read_option(cfg, 'part.value', str(value)) == value
@@ -715,7 +715,7 @@ def test_the_launcher_is_what_started_the_processes(monkeypatch):
         refused = pytest.raises(RuntimeError, match=name)
         with mock.patch.dict('os.environ', variables), refused:
             load()
-    monkeypatch.setenv('WORLD_SIZE', '2')  # of a job that started this process
+    monkeypatch.setenv('WORLD_SIZE', '2')  # left by an outer job
     load()
 
 
@@ -736,7 +736,7 @@ def test_files_that_need_not_be_there(tmp_path, monkeypatch):
 
 
 def test_bases_and_modules_of_others(tmp_path):
-    """A fork of mmsegmentation, and modules in a folder above the config."""
+    """A config may inherit a fork of mmseg and import from a folder above."""
     pytest.importorskip('mmseg')
     (tmp_path / 'made').mkdir()
     (tmp_path / 'made/here.py').write_text('')
@@ -794,7 +794,7 @@ def test_either_mmengine_says_whose_argument_it_is():
         error = pytest.raises(TypeError, match='^colour: .*color_type')
         with error, explained({}):
             build(TRANSFORMS.get('mmmoca.LoadImage'), text)
-    # The class builds a part with arguments of its own.
+    # The class builds a part, which has arguments of its own.
     with pytest.raises(TypeError, match='MaskingPlan'), explained({}):
         build(
             MODELS.get('mmmoca.MOCA'), fork.replace('LoadImage', 'MaskingPlan')

@@ -66,7 +66,7 @@ def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     ],
 )
 def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
-    """Gradients are in DDP's buckets, and SyncBN becomes BatchNorm."""
+    """Gradients are views of DDP's buckets, and SyncBN becomes BatchNorm."""
     wrap = mock.Mock()
     monkeypatch.setattr('mmengine.runner.Runner.wrap_model', wrap)
     place = 'mmmoca.engine.runners.console_runner.get_device'
@@ -83,7 +83,7 @@ def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
 
 @pytest.mark.slow
 def test_no_worker_outlives_a_run(root):
-    """PyTorch would wait for each when a program on a GPU ends."""
+    """PyTorch would wait for each worker when a program on a GPU ends."""
     loader = dict(num_workers=1, persistent_workers=True)
     parts = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
     options = {f'{part}.{k}': v for part in parts for k, v in loader.items()}
@@ -102,7 +102,7 @@ def test_a_run_after_a_refused_one_of_its_name(root):
     kind = dict(experiment_name='same')
     with pytest.raises(ValueError, match='tap_layer'):
         demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
-    with pytest.raises(ValueError, match='val_evaluator'):  # MMEngine's own
+    with pytest.raises(ValueError, match='val_evaluator'):  # by MMEngine
         demo_runner(root, 'half', **kind, val_evaluator=None)
     runner = demo_runner(root, 'other', **kind)
     assert len([*Path(runner.log_dir).rglob('*.*')]) == 2  # log and config
@@ -114,7 +114,7 @@ def test_a_run_after_a_refused_one_of_its_name(root):
 
 
 def test_a_batch_of_more_images_than_there_are(root):
-    """Some images repeat if the order has no end."""
+    """A batch may repeat images if the sampler is infinite."""
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
     cfg.train_dataloader.batch_size = 49
@@ -123,7 +123,7 @@ def test_a_batch_of_more_images_than_there_are(root):
 
 
 def test_advice_where_there_is_no_shared_memory():
-    """PyTorch says it in the error, or in the error's cause."""
+    """PyTorch names shared memory in the error, or in the error's cause."""
     error = RuntimeError('unable to allocate shared memory(shm)')
     worker = RuntimeError('DataLoader worker exited unexpectedly')
     with pytest.raises(RuntimeError, match='num_workers=0'), shared_memory():
@@ -138,7 +138,7 @@ def test_advice_where_there_is_no_shared_memory():
     [(lambda: int('x'), True), (lambda: find_config('x'), False)],
 )
 def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
-    """Our own errors end the program with their message."""
+    """Our own errors show only their message."""
     logger, terminal = logging.Logger('run'), io.StringIO()
     logger.addHandler(logging.StreamHandler(terminal))
     filter_terminal(logger)
@@ -151,7 +151,7 @@ def test_the_terminal_has_tracebacks_of_other_code(fail, shown):
 
 @pytest.mark.slow
 def test_layers_behind_frozen_ones_learn_when_they_recompute(root):
-    """With MMEngine's key alone, they would get no gradients."""
+    """With MMEngine's key alone, these layers would get no gradients."""
     options = {'train_cfg.max_iters': 2, 'model.backbone.frozen_stages': 1}
     names = [f'backbone.layers.{number}' for number in range(2)]
     runs = []

@@ -48,7 +48,7 @@ def config(root, work_dir, bank=None, query=None, stage='val', **loop):
 
 
 def expected_accuracy(root, k, temperature=0.07, which='teacher'):
-    """Return scikit-learn's top-1 accuracy; features come one by one."""
+    """Return scikit-learn's top-1 accuracy on features computed one by one."""
     _, *bank = described(root / 'bank', which)
     _, *query = described(root / 'query', which)
     return 100 * knn_judge(*bank, k, temperature).score(*query)
@@ -71,7 +71,7 @@ def test_a_bank_that_is_prepared_otherwise(root, tmp_path, alike):
 
 
 def test_equals_sklearn(root, tmp_path, monkeypatch):
-    """The single key data_root sets both folders."""
+    """The loop equals scikit-learn, and data_root alone sets both folders."""
     parts = {
         part: folder_loader(tmp_path / 'nowhere', data_prefix=part)
         for part in ('bank', 'query')
@@ -115,7 +115,7 @@ def test_hooks_and_mode(root, tmp_path):
 
 @pytest.mark.slow
 def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
-    """Baselines are measured once, before the first step or its resume."""
+    """Baselines are measured before the first step, and not on resume."""
     seeds, flip = dict(type='mmmoca.SeedTransforms'), dict(type='RandomFlip')
     flip = [seeds, *PIPELINE[:2], dict(flip, prob=0.5), PIPELINE[2]]
     order = dict(type='mmmoca.SeededSampler', shuffle=True)
@@ -161,7 +161,7 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         features.append((pixels, images.get_gt_labels()))
     pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
     assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
-    # at the end, too
+    # The end of the log repeats the baselines.
     end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
     for name in ('untrained_k3', 'raw_pixels_k3'):
         assert f'{found[name][0]:.1f}' in end
@@ -172,7 +172,7 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     for path, count in ((file, 9), (tmp_path / 'begun.pth', 18)):
         resumed, again, _ = train(**cfg, load_from=str(path), resume=True)
         assert again['untrained_k3'] == found['untrained_k3']
-        assert (batches, resumed) == (27, count)  # nine each time
+        assert (batches, resumed) == (27, count)  # nine per evaluation
     _, loaded, _ = train(**cfg, load_from=file, cfg=dict(load_from=file))
     assert 'start_k3' in loaded and 'untrained_k3' not in loaded
     model = PooledPixels()

@@ -41,7 +41,7 @@ def train(place, *options):
 
 @pytest.mark.slow
 def test_the_log_has_all_and_the_console_what_is_odd(place):
-    """Workers do not repeat what was named, and numbers are those of RGB."""
+    """Workers repeat no warning, and channel numbers are in RGB order."""
     broken = place / 'images/train/class_0/broken.jpg'
     broken.write_bytes(b'\xff\xd8\xff broken')
     numbers = (
@@ -85,7 +85,7 @@ def test_wrong_data_leave_nothing(place):
     options = {f'{loader}.num_workers': 0 for loader in loaders}
     options['knn_root'] = str(place / 'images')
     cfg = own_config(place / 'images', place / 'run', **options)
-    # An image that cannot be read raises an OSError.
+    # The look raises a ValueError; reading the image would raise an OSError.
     with pytest.raises(ValueError, match='class_1/2.jpg'):
         training.run(cfg)
     assert not [*place.glob('run/**/*.*')]

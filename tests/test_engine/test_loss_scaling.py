@@ -32,7 +32,7 @@ MOVED = 'words', 'pointer', 'msd', 'token_mean'
 
 @OPTIM_WRAPPERS.register_module()
 class Float16OnCPU(MixedPrecisionOptimWrapper):
-    """float16 and its scaler, which MMEngine offers only on GPUs."""
+    """A float16 wrapper with a scaler, which MMEngine offers only on GPUs."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -120,7 +120,7 @@ def token_overflows(model):
 
 
 def run(root, name, poison, iterations=(POISONED,), **options):
-    """Train; return states and scales by step, skipped steps, and the end."""
+    """Train; return each step's state and scale, the skips, and the error."""
     runner = demo_runner(root, name, **HALF | SMALL | options)
     recorder = Recorder(poison, iterations)
     runner.register_hook(recorder)
@@ -158,7 +158,7 @@ def test_skipped_step_changes_nothing(root):
 
 @pytest.mark.processes
 def test_no_word_is_taken_that_is_not_finite(root):
-    """Without a scaler, no flag would tell."""
+    """Without a scaler, no flag marks a step with non-finite values."""
     options = {
         'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
         'optim_wrapper.dtype': 'bfloat16',
@@ -181,7 +181,7 @@ def test_endless_skipping_stops_the_run(root, monkeypatch):
 
 
 def test_wrapper_that_hides_its_skipped_steps():
-    """MMEngine's own wrapper is an example; in bfloat16 it skips no step."""
+    """MMEngine's wrapper hides skipped steps, but skips none in bfloat16."""
     wrapper = SimpleNamespace(
         loss_scaler=torch.amp.GradScaler('cpu', enabled=False)
     )

@@ -49,7 +49,7 @@ def config(root, **loop):
 
 
 def expected(root):
-    """Return each set's accuracy for features computed one by one, by name."""
+    """Return each subset's accuracies, from features computed one by one."""
     paths, feats, labels = described(root / 'train')
     rows = {path.split('train/')[1]: row for row, path in enumerate(paths)}
     feats = centre(feats)
@@ -104,5 +104,5 @@ def evaluate(root):
 @pytest.mark.processes
 def test_two_processes_agree_with_one(root):
     expected = toy_runner(**config(root)).test()
-    # Each process has a share of 12 and of 19 images, four at a time.
+    # Each process takes half of 12 and of 19 images, four at a time.
     assert run_processes(evaluate, 2, root) == [(expected, 2 + 3)] * 2

@@ -75,7 +75,7 @@ def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
         meta_runner.train()
     assert 'meta' in str(error.value)
     assert '_read' in [frame.name for frame in traceback.extract_tb(error.tb)]
-    assert meta_runner.iter == 2  # the last one of the run
+    assert meta_runner.iter == 2  # the run's last iteration
     assert seen.waiting == []
     # The preprocessor copies the views; the words come from other processes.
     assert seen.copies >= 2 * 2
@@ -114,7 +114,7 @@ def cuda_autocast(monkeypatch):
 
 @pytest.mark.slow
 def test_recipe_fits_together_on_a_gpu(cuda_autocast):
-    """Devices, types and copies of ViT-B/16 at batch 256; none blocks."""
+    """Devices and types of ViT-B/16 at batch 256 fit, and no copy blocks."""
     seen = rehearse(256, allow_tf32=True)
     assert seen.waiting == []
     assert seen.copies == 2  # the views

@@ -48,14 +48,14 @@ def test_trains_as_in_float32(root, full, dtype):
         values = scalars(runner, key).tolist()
         expected = scalars(full, key).tolist()
         assert values == pytest.approx(expected, rel=0.03), name
-        # They differ, so something was cast.
+        # The losses differ, so something was cast.
         assert values != expected
     for name, value in runner.model.state_dict().items():
         assert value.dtype in (torch.float32, torch.int64), name
 
 
 def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
-    """Return a wrapper of a layer, and the layer's dtype under it."""
+    """Return a wrapper, and the dtype of a layer's output in its context."""
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     wrapper = kind(optimizer=optimizer, dtype=dtype)
@@ -78,7 +78,7 @@ def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
     monkeypatch.setattr(
         torch.cpu, 'get_capabilities', lambda: instructions, raising=False
     )
-    # A type that is named is used, except float16.
+    # An explicit dtype is used, except float16.
     for dtype, taken in (
         ('auto', fast),
         (torch.float16, fast),
@@ -106,7 +106,7 @@ def test_what_others_are_fast_in(device, native, fast, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
 def test_recipe_on_a_gpu(root, dtype):
-    """ViT-B/16 at batch 8 with K = 4096, scaler and fused AdamW."""
+    """ViT-B/16 trains at batch 8 with K = 4096, scaler and fused AdamW."""
     recipe = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
     options = {**HALF, 'model': recipe.model}
     options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
@@ -127,7 +127,7 @@ def test_recipe_on_a_gpu(root, dtype):
 
 @pytest.mark.parametrize('other', [True, False])
 def test_micro_batches_warn_of_batch_norm_over_images(monkeypatch, other):
-    """There is no warning for norms over words, as micro-batches keep them."""
+    """Norms over words cause no warning: micro-batches do not change them."""
     said = []
     monkeypatch.setattr(
         'mmengine.optim.optimizer.optimizer_wrapper.print_log',

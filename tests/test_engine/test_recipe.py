@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The config of one's own images: values that follow from a few numbers."""
+"""The own-images config: values that follow from a few numbers."""
 
 import copy
 import math
@@ -60,10 +60,10 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     assert (momentum, words) == (pytest.approx(0.9, abs=6e-3), 1024)
     assert numbers(5000, 64, 60)[2:] == [512, 64]
     assert numbers(50_000, 512, 19_400)[2] == 1024
-    # A fourth of the batch, half of the rate.
+    # A quarter of the batch halves the rate.
     assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.6e-3)
-    # A short run: the warm-up, 30 of 200 steps, still replaces all words,
-    # which are no more than its images.
+    # A short run: the warm-up, 30 of 200 steps, still replaces all words.
+    # There are no more words than images in the warm-up.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
 
@@ -81,7 +81,7 @@ def test_numbers_of_any_run(images, batch, steps):
     assert words % new == 0 and new <= batch
     assert words <= numbers(4 * images, batch, 4 * steps)[2]
     warmup = max(1, 0.15 * steps)
-    # The warm-up replaces all words, or as many as there are images.
+    # The warm-up replaces all words, or as many as the batch allows.
     divisors = [n for n in range(1, batch + 1) if words % n == 0]
     assert new * warmup >= words or new == divisors[-1]
     assert words <= max(64, batch * warmup)
@@ -160,7 +160,7 @@ def test_a_start_keeps_the_words_of_a_large_codebook(root, tmp_path):
 
 
 def test_tiny_follows_the_same_rules(root):
-    """The rate differs, but follows the batch likewise."""
+    """The rate is different, but scales with the batch in the same way."""
     settings = dict(data_root=str(root), epochs=4, batch_size=8)
     cfg = read_run(TINY_CONFIG, settings)
     written = complete_recipe(cfg) | scale_lr(cfg)
@@ -169,7 +169,7 @@ def test_tiny_follows_the_same_rules(root):
 
 
 def test_size_and_views_have_names(root, tmp_path):
-    """Crops, positions and the border follow, and probabilities are set."""
+    """Settings change crops, positions, the border and probabilities."""
     own = [f'data_root={root}/train', f'knn_root={root}', 'img_size=160']
     own += ['flip=0', 'jitter=0.25', 'solarize=0']
     cfg = read_run(CONFIG, own)
@@ -203,7 +203,7 @@ def test_size_and_views_have_names(root, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_other_numbers(root, tmp_path, capsys):
-    """There is a warning about words, and labelled images switch k-NN on."""
+    """The run warns about words, and labelled images switch k-NN on."""
     options = {
         LR: 1e-3,
         'model.codebook.num_words': 64,
@@ -215,7 +215,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     }
     options |= dict(knn_root=str(root), epochs=1, img_size=64)
     runner = run(own_config(root, tmp_path, **options))
-    # The number without labels is measured, too.
+    # Agreement, which needs no labels, is measured too.
     assert 'val/agreement/neighbours' in runner.message_hub.log_scalars
     printed = capsys.readouterr().out
     assert '--auto-scale-lr' not in printed  # the rate is the user's
@@ -224,7 +224,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
 
 
 def test_all_loaders_of_a_run_are_known(root):
-    """A validation may contain another one; no data set is copied."""
+    """A loop inside another loop is found, and no data set is copied."""
     cfg = own_config(root, knn_root=str(root))
     complete_recipe(cfg)
     dataset = training_set(cfg)
@@ -251,7 +251,7 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     lr = pytest.approx(2e-3 * 3 * images / 32, rel=1e-12)
     assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
-    assert scale_lr(cfg) == {} and not likely_slips(cfg)  # once
+    assert scale_lr(cfg) == {} and not likely_slips(cfg)  # only once
 
 
 def test_schedules_that_change_the_rate_of_the_prototypes():
@@ -285,7 +285,7 @@ def test_the_momentum_is_not_that_of_averages():
 
 
 def test_images_are_large_enough_for_the_crops():
-    """Crops of a hundredth of the area, 3 : 4, for views of 48 pixels."""
+    """Crops of 1 % of the area, at 3 : 4, should still have 48 pixels."""
     cfg = read_run(DEMO_CONFIG)
     assert not likely_slips(cfg)
     steps = cfg.train_dataloader.dataset.pipeline
@@ -306,8 +306,8 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     torch.save(MODELS.build(cfg.model).state_dict(), file)
     cfg.load_from = f'mmmoca-start://{file}'
     before = cfg.to_dict()
-    # A slow device counts: a step has two batches, and others follow.
-    lags = iter((0.3, 0.3, *[0.1] * 6))  # a first step and three others
+    # The wait for a slow device counts. A step has two batches.
+    lags = iter((0.3, 0.3, *[0.1] * 6))  # the first step, then three
     monkeypatch.setattr(
         'mmmoca.engine.dry_run.wait_for_device',
         lambda: time.sleep(next(lags)),
@@ -327,7 +327,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert '1 of 58' in broken
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rate'] == '0.000106'
-    assert 'a smaller batch' not in report  # 16 are few
+    assert 'a smaller batch' not in report  # 16 is small
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, renewed 3.5 times'
     # 55 % and 75 % of 196 patches are masked.
@@ -353,7 +353,7 @@ def test_dry_run_for_other_processes(root, monkeypatch):
 
 @pytest.mark.slow
 def test_dry_run_of_less_than_three_steps(root, monkeypatch):
-    """A short run ends by itself, and keeps the images of its batches."""
+    """A short run ends by itself, and an unread last batch does not count."""
     loss_loc = AssignmentHead.loss_loc
 
     def detached(*args):
@@ -376,10 +376,10 @@ def test_dry_run_of_less_than_three_steps(root, monkeypatch):
 
 @pytest.mark.slow
 def test_dry_run_evaluates_a_batch(root):
-    """A metric that fails would end the run after its first epoch."""
+    """A failing metric would end a run only after its first epoch."""
     options = dict(data_root=str(root), batch_size=8)
     options['default_hooks.checkpoint_fit.needs_checkpoint'] = False
-    options['experiment_name'] = 'twice'  # as if within one second
+    options['experiment_name'] = 'twice'  # as if in one second
     for stage in ('train', 'val'):
         options |= {
             f'{stage}_dataloader.num_workers': 0,
@@ -389,13 +389,13 @@ def test_dry_run_evaluates_a_batch(root):
     cfg = read_run(config, options)
     report = dry_run(cfg)
     assert float(report['a validation'].split()[0]) > 0
-    cfg.val_evaluator.type = 'MultiLabelMetric'  # and topk of Accuracy
+    cfg.val_evaluator.type = 'MultiLabelMetric'  # keeps Accuracy's topk
     with pytest.raises(TypeError, match='topk'):
         dry_run(cfg)
 
 
 def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
-    """A config without them gets MMEngine's own."""
+    """A config without default hooks gets MMEngine's own."""
     cfg = own_config(root, tmp_path)
     complete_recipe(cfg)
     cfg.pop('default_hooks')

@@ -154,7 +154,7 @@ def rehearsal(root, knn=None, **options):
 def knn(root, model=None, bank=None, query=None, **loop):
     bank = folder_loader(root / 'bank', **bank or {})
     if loop.pop('wrapped', False):
-        # The index of an image would be that within its own set.
+        # An image's index would count within its own set only.
         parts = [bank['dataset']]
         bank['dataset'] = dict(type='ConcatDataset', datasets=parts)
     toy_runner(
@@ -241,7 +241,7 @@ REFUSED = [
     (train, (), {'model.neck': dict(_delete_=True, depth=1)}, TypeError,
      'model.neck'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
-    # It is measured for other k, and few classes have no top 5.
+    # k-NN measures other k, and few classes have no top 5.
     (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,
      'save_best'),
     (train, (), {BEST: 'knn/top5_k20'}, BAD, 'save_best'),

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run counts, and which counts a resumed run continues.
+"""Counts that a run keeps and that a resumed run continues.
 
-test_integration checks that it continues bit for bit.
+test_integration checks that a resumed run continues bit for bit.
 """
 
 import json
@@ -45,7 +45,7 @@ def train(root, name, **options):
 
 
 def train_and_resume(root, name, **options):
-    """Train a run, and another one from its second iteration."""
+    """Train a run, and resume another one from its second iteration."""
     options |= {
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
@@ -57,7 +57,7 @@ def train_and_resume(root, name, **options):
 
 @pytest.fixture(scope='module')
 def first_epoch(root):
-    """Return the checkpoint of the first epoch, of 48 images and 6 steps.
+    """Return the checkpoint of the first epoch, with 48 images and 6 steps.
 
     The sampler ends with the epoch, whatever the config says.
     """
@@ -109,7 +109,7 @@ def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
 
 
 def test_settings_that_a_training_depends_on():
-    """Settings at any depth count, except where and how images are read."""
+    """Settings at any depth count, except the images' paths and workers."""
     views = dict(type='MultiView', num_views=[2])
     dataset = dict(data_root='a', pipeline=[views], lazy_init=True)
     for key in ('dataset', 'datasets'):
@@ -145,9 +145,9 @@ def test_a_schedule_that_pickles_code(root):
 
 @pytest.mark.slow
 def test_a_resumed_run_logs_the_same_lines(root):
-    """In a resumed epoch, MMEngine counts batches from 0.
+    """The log is the same, though MMEngine counts a resumed epoch from 0.
 
-    Each step has a norm of gradients, not each micro-batch.
+    Gradient norms are logged for each step, not for each micro-batch.
     """
     options = by_epochs(2) | {
         'optim_wrapper.accumulative_counts': 2,
@@ -162,12 +162,12 @@ def test_a_resumed_run_logs_the_same_lines(root):
     assert curves[0] == curves[1]
     assert [step for step, *_ in curves[1]] == [3, 6, 9, 12]
     assert len(scalars(runner, 'train/grad_norm')) == 6
-    # A checkpoint contains nothing that must be trusted.
+    # Nothing in a checkpoint needs trust: it loads with weights_only.
     torch.load(f'{runner.work_dir}/iter_12.pth', weights_only=True)
 
 
 def test_each_iteration_seeds_all_generators():
-    """A resumed run needs no state of the generators."""
+    """A resumed run needs no saved states of the generators."""
 
     def drawn(iteration):
         runner = mock.Mock(seed=3, iter=iteration)

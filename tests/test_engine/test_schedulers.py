@@ -55,7 +55,7 @@ def run(config, micro_batches=1, **options):
 
 
 def expected_factor(step, warmup, total):
-    """Return the factor: warm-up from 0, then a cosine cut at 1 / 1.25."""
+    """Return the factor of a warm-up from 0 and a cosine cut at 1 / 1.25."""
     if step < warmup:
         return step / (warmup - 1)
     return 0.5 + 0.5 * math.cos(
@@ -88,7 +88,7 @@ def test_learning_rate(config, options, warmup):
         assert prototypes_no_decay == (1e-4, 0)
     assert history[-1][0][0] > 0.1 * 1.2e-3
     if 'param_scheduler.warmup' in options:
-        # Each micro-batch has the rate of its step without accumulation.
+        # Each micro-batch has the rate that its step has without accumulation.
         parts = run(config, micro_batches=4, **options)
         assert [groups[0][0] for groups in parts] == [
             rate for rate in rates for _ in range(4)

@@ -110,7 +110,7 @@ def test_a_collapse_is_said_once(root):
     msd = torch.tensor([0.5, 0.9, 0.3, 0.3, 0.05, 1.0, 0.01])
 
     def fall(losses):
-        # The codebook's hook logs it.
+        # The codebook's hook logs msd.
         runner.model.codebook.msd.copy_(msd[runner.iter])
         now = information[runner.iter]
         return parse_losses(losses | dict(image_information=now))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Processes share seeds, images and draws, and hooks change the state."""
+"""Processes share seeds, images and draws."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def test_no_two_draws_share_a_seed():
 
 
 def train(root):
-    """Return an epoch's images, the codebook's seeds and a mask's noise."""
+    """Return an epoch's images, codebook seeds and generator states."""
     seeds = dict(randomness=dict(seed=0, diff_rank_seed=True))
     with pytest.raises(ValueError, match='diff_rank_seed'):
         demo_runner(root, 'other_seeds', **seeds).train()
@@ -44,7 +44,7 @@ def train(root):
             images.extend(int(sample.sample_idx) for sample in samples)
             noise.append(torch.get_rng_state().sum().item())
 
-    # in a process of its own
+    # patched in this process only
     RandomTokenSampler.pick = record_draw
     Runner.call_hook = record_batch
     demo_runner(root, 'seeds', **by_epochs(1)).train()
@@ -53,7 +53,7 @@ def train(root):
 
 @pytest.mark.processes
 def test_processes_share_the_images_and_the_words(root):
-    """With different seeds they would not share them: that is refused."""
+    """Processes share images and words; different seeds are refused."""
     first, second = run_processes(train, 2, root)
     # Each image occurs once in the whole epoch.
     assert sorted(first[0] + second[0]) == list(range(48))

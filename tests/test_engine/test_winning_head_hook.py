@@ -45,7 +45,7 @@ def load(runner):
 def test_best_so_far_is_kept(runner, tmp_path):
     hook = WinningHeadHook()
     for epoch, top1 in enumerate((20.0, 60.0, 40.0, 60.0), start=1):
-        if epoch == 3:  # a resumed run knows the best one
+        if epoch == 3:  # a resumed run knows the best result
             hook = WinningHeadHook()
             hook.before_train(runner)
         runner.epoch = epoch
@@ -58,7 +58,7 @@ def test_best_so_far_is_kept(runner, tmp_path):
     assert meta['mmmoca']['num_heads'] == vit.arch_settings['num_heads']
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {'linear_best.pth', 'linear_best.py'}
-    # A later result does not count for a run that resumes from before it.
+    # A run that resumes from an earlier point ignores a later result.
     runner.iter, hook = 5, WinningHeadHook()
     hook.before_train(runner)
     validate(hook, runner, 30.0)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A bank of one process; test_ranks tests those of several."""
+"""A bank in one process; test_ranks tests banks in several."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Segmentation by fixed patch features, and RankMe."""
+"""Segmentation from fixed patch features, and RankMe."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of images; test_ranks tests those of several processes."""
+"""Features of images in one process; test_ranks tests several."""
 
 import torch
 

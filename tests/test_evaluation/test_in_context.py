@@ -19,7 +19,7 @@ CLASSES, K, T = 4, 5, 0.1
 
 
 def maps_and_masks(count, seed):
-    """Return maps (N, 6, 3, 4) and masks of 2 x 3 pixels a patch."""
+    """Return maps (N, 6, 3, 4) and masks of 2 x 3 pixels per patch."""
     rng = np.random.default_rng(seed)
     maps = rng.normal(size=(count, 6, 3, 4)).astype(np.float32)
     masks = rng.integers(0, CLASSES - 1, (count, 6, 12))  # never the last
@@ -48,7 +48,7 @@ def _shares(masks):
     seed=st.integers(0, 99),
 )
 def test_shares_of_classes(patch, grid, classes, seed):
-    """Shares are those of each patch; other labels count for no class."""
+    """Each patch has its own shares; other labels count for no class."""
     (p, q), (rows, columns) = patch, grid
     rng = np.random.default_rng(seed)
     masks = rng.integers(0, classes + 1, (2, p * rows, q * columns))
@@ -72,14 +72,14 @@ def test_rare_classes_are_chosen_first():
         choose_patches(shares, 5, torch.Generator().manual_seed(i)).tolist()
         for i in range(30)
     ]
-    assert sum(7 in rows for rows in drawn) >= 25  # evenly: 3
+    assert sum(7 in rows for rows in drawn) >= 25  # an even draw: 3
     assert len({*map(tuple, drawn)}) == 30 and max(map(max, drawn)) < 50
     every = choose_patches(shares, 99, torch.Generator())
     assert every.tolist() == list(range(50))
 
 
 def test_votes_of_the_nearest_patches():
-    """The bank has all patches; NumPy computes the votes again."""
+    """NumPy gives the same votes for a bank of all patches."""
     (maps, masks), (queries, _) = maps_and_masks(5, 0), maps_and_masks(3, 1)
     bank = PatchBank([(range(5), maps, masks)], CLASSES, 99, 5)
     shares = _shares(masks).reshape(-1, CLASSES)
@@ -101,7 +101,7 @@ def test_votes_of_the_nearest_patches():
 
 
 def test_banks_that_memory_cannot_hold(monkeypatch, tmp_path):
-    monkeypatch.setattr('os.sysconf', lambda name: 1000)  # its square
+    monkeypatch.setattr('os.sysconf', lambda name: 1000)  # 1000 x 1000
     check_memory('patches', 1000, 1000)
     with pytest.raises(ValueError, match='999'):
         check_memory('patches', 1000, 1001)
@@ -109,7 +109,7 @@ def test_banks_that_memory_cannot_hold(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')
     memory.OWN.write_text('0::/job\n')
     (tmp_path / 'job').mkdir()
-    # The limits of the job and of its container: the lower one counts.
+    # The job and its container have limits: the lower one counts.
     for job, container, fits in (
         ('max', 'max', 1000),
         ('max', '500000', 500),

@@ -42,7 +42,7 @@ def _one_rate(train, val, index, lrs, epochs, batch_size, seed):
 
 
 def test_best_of_classifiers_trained_alone():
-    """All classifiers together equal one learning rate after the other."""
+    """Classifiers trained together equal those trained one by one."""
     train, val = _set(90, 0), _set(200, 1)
     lrs = [1e-3, 0.1, 3.0, 300.0]
     how = dict(epochs=5, batch_size=16, seed=3)

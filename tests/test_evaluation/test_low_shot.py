@@ -9,12 +9,12 @@ from mmmoca.evaluation.protocols.lowshot import fit_low_shot, low_shot_features
 
 
 def _gradient(judge, feats, labels, regularization=0.1):
-    """Return the gradient of cross-entropies plus penalty, (C, D)."""
+    """Return the gradient of the cross-entropies plus penalty, (C, D)."""
     feats = feats.astype(np.float64)
     wrong = judge.predict_proba(feats)
     wrong[np.arange(len(labels)), labels] -= 1
     weights = judge.coef_
-    if len(weights) == 1:  # the difference of two that sum to 0
+    if len(weights) == 1:  # the difference of two rows that sum to 0
         weights = np.concatenate([-weights, weights]) / 2
     return wrong.T @ feats + regularization * weights
 
@@ -32,7 +32,7 @@ def test_minimises_what_it_says(classes):
 
 
 def test_converges_on_many_classes(recwarn):
-    """With one image a class, a mean over images would hide the slope."""
+    """With one image per class, a mean over images would hide the slope."""
     rng = np.random.default_rng(0)
     feats = low_shot_features(torch.from_numpy(rng.normal(size=(200, 128))))
     known = feats.numpy().astype(np.float32), np.arange(200)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Two processes, each with a part of the images, find what one finds."""
+"""Two processes with parts of the images find the same as one process."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ KINDS = ('padded', 'uneven', 'shuffled', 'first rank empty')
 
 
 def agree():
-    """Return thirds of the images, one of which occurs twice, as if padded."""
+    """Measure agreement on part of the images; one occurs twice as padding."""
     rows = torch.arange(test_agreement.COUNT + 1) % test_agreement.COUNT
     return test_agreement.measure(rows[:20] if get_rank() else rows[20:])
 
@@ -41,7 +41,7 @@ def gather():
 
 
 def predict():
-    """Predict; each rank adds some images, padded by the first one."""
+    """Predict; each rank adds its images, and image 0 pads the second part."""
     maps, masks = test_in_context.maps_and_masks(5, 0)
     queries, _ = test_in_context.maps_and_masks(3, 1)
     world = torch.distributed.is_initialized()
@@ -83,7 +83,7 @@ def search(kind):
 
 
 def classify():
-    """Return nearest labels of three batches on one rank only."""
+    """Return the nearest labels of three batches, all of them on one rank."""
     bank, query, labels = test_bank.images()
     own = ids_of('padded', len(bank))[get_rank()]
     ids = torch.arange(0 if get_rank() else 520)
@@ -105,7 +105,7 @@ def measure():
 
 @pytest.fixture(scope='module')
 def ranks():
-    """Return what both ranks found, for each part of :func:`measure`."""
+    """Return the results of both ranks for each part of :func:`measure`."""
     return [*zip(*run_processes(measure, 2))]
 
 
@@ -117,7 +117,7 @@ def test_agreement_of_neighbours(ranks):
 
 
 def test_features_are_joined(ranks):
-    """They are joined by the index of the sample, whichever rank has it."""
+    """Features are joined by sample index, whichever rank has the sample."""
     for found in ranks[1]:
         for seed, (ids, feats, labels) in enumerate(found):
             rng = np.random.default_rng(seed)

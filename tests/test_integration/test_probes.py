@@ -84,5 +84,5 @@ def test_attentive_probe_of_own_classes(tmp_path):
     runner.train()
     groups = runner.optim_wrapper.optimizer.param_groups
     found = {(g['initial_lr'] / 4, g['weight_decay']) for g in groups}
-    assert len(found) == 40  # 30 of weights, and 10 rates of biases
+    assert len(found) == 40  # 30 settings of weights, and 10 of biases
     assert scalars(runner, 'val/linear/top1')[-1] > 30  # chance is 10

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The recipes of evaluations have the paper's numbers; see test_configs."""
+"""The evaluation recipes have the paper's numbers; see also test_configs."""
 
 import math
 
@@ -17,7 +17,7 @@ def load(name):
 
 
 def test_frozen_features():
-    """Each uses full precision, as the loop does by default."""
+    """Each recipe uses full precision, as the loop does by default."""
     knn, lowshot = load('knn_vit-l16'), load('lowshot_vit-b16')
     for cfg, interpolation in ((knn, 'bicubic'), (lowshot, 'bilinear')):
         assert 'checkpoint_fit' in cfg.default_hooks
@@ -30,7 +30,7 @@ def test_frozen_features():
     sets = [len(s) for s in lowshot.test_cfg.subsets.values()]
     assert sets == [3, 3, 3, 1]
     assert knn.test_cfg.k == (10, 20)
-    # eval_knn.py of the authors
+    # from the authors' eval_knn.py
     temperatures = [3, 4, 5, 6, 7, 8, 10, 12, 15, 20]
     found = [100 * t for t in knn.test_cfg.temperature]
     assert found == pytest.approx(temperatures)

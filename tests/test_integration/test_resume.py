@@ -59,20 +59,21 @@ def assert_same_end(first, second):
 
 @pytest.fixture(scope='module')
 def whole(root):
-    """Return the end of a run by iterations that was not stopped."""
+    """Return the end of an uninterrupted run by iterations."""
     return end(root, 'whole', ITERATIONS)
 
 
 def test_resumed_on_other_workers_with_another_seed(root, whole):
-    """The seed is the checkpoint's; in test_two_ranks there is none."""
+    """The checkpoint's seed is used; test_two_ranks gives no seed at all."""
     options = ITERATIONS | {WORKERS: 2, SEED: 7} | resume(root, 'whole')
     assert_same_end(end(root, 'other_seed', options), whole)
 
 
 def test_resumed_after_an_epoch_within_a_step(root):
-    """Steps have four of six iterations: the run is saved two later.
+    """An epoch ends within a step: the run is saved two iterations later.
 
-    The encoder has registers and rotary positions.
+    A step has four iterations, and an epoch six. The encoder has registers
+    and rotary positions.
     """
     options = by_epochs(2) | {
         'model.backbone.type': 'mmmoca.DINOv3ViT',
@@ -119,8 +120,8 @@ def stop_and_resume(root):
 def test_two_ranks(root):
     """Both ranks have the same state, and one rank with 16 images may resume.
 
-    Then the order of the images and the schedules are exact, but masks are
-    not.
+    On one rank, the order of the images and the schedules stay the same, but
+    the masks do not.
     """
     (whole, resumed), (other, other_resumed) = run_processes(
         stop_and_resume, 2, root
@@ -136,7 +137,7 @@ def test_two_ranks(root):
 
 
 def test_fine_tuning(tmp_path):
-    """Mixup, CutMix, drop path and augmentation, from a folder alone."""
+    """Mixup, CutMix, drop path and augmentation resume from a folder alone."""
     name = 'finetune_vit-b16_100e_in1k.py'
     root = write_digits(tmp_path / 'digits', 100)
     save_pretraining(root / 'moca.pth')

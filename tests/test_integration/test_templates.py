@@ -78,7 +78,7 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
     # As on a command line, but in this process.
     names = inspect.signature(SETTINGS[cfg.settings]).parameters
     assert {text.split('=')[0] for text in settings} <= names.keys()
-    # MMEngine names a run after the second.
+    # MMEngine names a run after the current second.
     others = [
         f'experiment_name={tmp_path.name}',
         'default_hooks.logger.interval=1',

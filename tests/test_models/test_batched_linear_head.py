@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Many linear classifiers at once; test_linear trains as many alone."""
+"""Many linear classifiers at once; test_linear trains each alone."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_scores_losses_and_places(data):
     torch.testing.assert_close(head(x), scores.transpose(0, 1))
     entropies = [F.cross_entropy(score, y) for score in scores]
     losses = head.loss(x, y)
-    # With these weights, SGD with rate 1 trains each at its own rate.
+    # With these weights, SGD at rate 1 trains each classifier at its own rate.
     weighted = sum(lr * entropy for lr, entropy in zip(LRS, entropies))
     torch.testing.assert_close(losses['loss'], weighted)
     torch.testing.assert_close(losses['best_cross_entropy'], min(entropies))

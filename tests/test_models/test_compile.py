@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Each pass compiles as one graph, once, and trains as eager mode does."""
+"""Each pass compiles once, as one graph, and trains as eager mode does."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def fresh_compiler():
 
 @pytest.mark.slow
 def test_no_graph_break_under_autocast(monkeypatch):
-    """Gradients are compared below, in float32."""
+    """The losses are equal; gradients are compared below, in float32."""
     model = build_moca(
         backbone__arch=dict(ARCH, num_layers=1),
         backbone__tap_layer=1,
@@ -37,7 +37,7 @@ def test_no_graph_break_under_autocast(monkeypatch):
         return model.parse_losses(losses)[0]
 
     expected = loss()
-    # The compiler itself chooses what to keep of an MLP.
+    # The compiler itself chooses which tensors of an MLP to keep.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
     compile_forward(model, dict(backend='eager', fullgraph=True))
     found = loss()
@@ -84,7 +84,7 @@ def test_the_backward_pass_computes_again():
 
 
 def test_only_this_graph_stays_whole(monkeypatch):
-    """Before PyTorch 2.11 it does, whatever a caller has set for others."""
+    """Before PyTorch 2.11, DDP does not split it, whatever the global option."""
 
     class Model(torch.nn.Module):
         def forward(self, x):
@@ -131,7 +131,7 @@ FORMS = dict(eager={}, passes=COMPILED, blocks=BLOCKS)
 
 
 def train(root):
-    """Return each form's scalars of each step, state and compiled graphs."""
+    """Return each form's scalars by step, its state and its graph counts."""
     results = []
     for name, options in FORMS.items():
         torch.compiler.reset()
@@ -152,7 +152,7 @@ def train(root):
 
 @pytest.fixture
 def one_rank(monkeypatch):
-    """DDP also works with one process."""
+    """Start a group of one process, with which DDP works too."""
     monkeypatch.setenv('LOCAL_RANK', '0')
     store = dict(store=torch.distributed.HashStore(), rank=0, world_size=1)
     torch.distributed.init_process_group('gloo', **store)
@@ -164,8 +164,8 @@ def one_rank(monkeypatch):
 def test_trains_as_eager_does(root, one_rank):
     """Training includes validations, new words and a moving teacher.
 
-    DDP sends a bucket during the rest of the backward pass, so PyTorch splits
-    a traced graph where a bucket ends.
+    DDP sends a bucket while the backward pass continues, so PyTorch splits a
+    traced graph where a bucket ends.
     """
     eager, passes, blocks = train(root)
     traced, parts = passes[2]

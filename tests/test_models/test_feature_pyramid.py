@@ -21,7 +21,7 @@ def maps(count, size=(4, 6)):
 
 
 def twice(x, deconvolution):
-    """Turn each cell into 2 x 2 cells, each by a matrix of its own."""
+    """Turn each cell into 2 x 2 cells, each with a matrix of its own."""
     cells = torch.einsum('bchw,cdij->bdhiwj', x, deconvolution.weight)
     cells = cells.flatten(4, 5).flatten(2, 3)
     return cells + deconvolution.bias[:, None, None]
@@ -43,7 +43,7 @@ def pooled(x, side):
 
 @pytest.mark.parametrize('count', [4, 1])
 def test_four_maps(count):
-    """Maps come from as many layers, or all from the last one."""
+    """The maps come from four layers, or all of them from the last one."""
     pyramid, inputs = build(), maps(count)
     assert isinstance(pyramid.scales[0][1], torch.nn.SyncBatchNorm)
     first, second, third, last = inputs * (4 // count)

@@ -38,7 +38,7 @@ def test_attention_is_that_of_all_keys_and_values():
     labels = torch.tensor([0, 4, 2])
     losses = head.loss(maps, labels)
     losses['loss'].backward(retain_graph=True)
-    # Several processes wait for the gradient of each parameter.
+    # DDP waits for each parameter's gradient.
     assert all(p.grad is not None for p in head.parameters())
     each = [F.cross_entropy(logits[:, i], labels) for i in (0, 1)]
     torch.testing.assert_close(losses['loss'], sum(each))

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One training step has the figures of the authors' released code."""
+"""One training step gives the numbers of the authors' released code."""
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ def step(case, model):
 
 
 def close(actual, expected, rtol=1e-4, atol=0.0):
-    """Compare; fp32 rounds an entry near 0 as it rounds the largest one."""
+    """Compare; fp32 rounding scales with the largest entry, even near 0."""
     rounding = 2e-6 * expected.abs().max().item()
     torch.testing.assert_close(
         actual, expected.to(actual.dtype), rtol=rtol, atol=atol + rounding
@@ -195,8 +195,8 @@ def test_parameters_after_adamw(case, step, model, fused):
     for release_name, grad in case.group('grads').items():
         if name := convert_release_name(release_name):
             expected = case[f'params_after_step/{release_name}']
-            # Adam's first update is only a sign where a gradient is rounding,
-            # as it is for the biases of attention's keys.
+            # Where a gradient is only rounding error, Adam's first update is a
+            # random sign. Biases of attention's keys are an example.
             sure = grad.abs() > max(1e-5, 1e-3 * grad.abs().max().item())
             torch.testing.assert_close(
                 parameters[name][sure], expected[sure], rtol=1e-6, atol=1e-7

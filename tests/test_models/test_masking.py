@@ -41,7 +41,7 @@ def test_independent_rounds_and_full_decoding():
 
 
 def test_masks_of_another_class():
-    """Its round sees the upper half and predicts the lower one."""
+    """A user's mask class shows the upper half and predicts the lower one."""
 
     class UpperHalf:
         def __init__(self, num_patches):
@@ -74,7 +74,7 @@ NONE = INDICES[:, :0]
 @pytest.mark.parametrize(
     'masks',
     [
-        Mask(INDICES, INDICES),  # no list
+        Mask(INDICES, INDICES),  # not a list
         [],
         [(INDICES, INDICES)],
         [Mask(INDICES[0], INDICES[0])],  # equal for all

@@ -69,7 +69,7 @@ THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
     ],
 )
 def test_every_trained_parameter_gets_a_gradient(changes):
-    """DDP requires this, in all variants that the paper measures."""
+    """DDP requires a gradient in all variants that the paper measures."""
     model = build_moca(**changes)
     loss, logs = model.parse_losses(model.loss(random_views()))
     loss.backward()
@@ -81,7 +81,7 @@ def test_every_trained_parameter_gets_a_gradient(changes):
 
 
 def test_logged_state_of_the_codebook():
-    """Entropies of the words, and how much of them an image determines."""
+    """The log has the words' entropy, and how much of it an image explains."""
     model = build_moca()
     views = random_views()
     _, logs = model.parse_losses(model.loss(views))
@@ -97,7 +97,7 @@ def test_logged_state_of_the_codebook():
 
 
 def test_features_are_the_image_embedding():
-    """They equal mmpretrain's forward pass, even at another size."""
+    """Features equal mmpretrain's forward pass, even at another size."""
     model = build_moca(image_embedding='cls').eval()
     torch.nn.init.normal_(model.backbone.cls_token)
     encoders = dict(teacher=model.teacher, student=model.backbone)
@@ -107,6 +107,6 @@ def test_features_are_the_image_embedding():
             features = model.extract_feat(images, which)
             expected = encoder(images)[-1][:, 0]
             torch.testing.assert_close(features, expected)
-            # The teacher's are the default.
+            # The teacher's features are the default.
             same = torch.equal(model(images), features)
             assert same == (which == 'teacher')

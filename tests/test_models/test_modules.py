@@ -16,7 +16,7 @@ def vit():
     torch.manual_seed(0)
     model = MOCAViT(ARCH, **SIZE, tap_layer=2)
     model.init_weights()
-    model.eval()  # which mmpretrain's models do not return
+    model.eval()  # mmpretrain's eval() returns None
     return model
 
 
@@ -51,7 +51,7 @@ def test_initialisation(vit):
 
 
 def test_codebook_queue():
-    torch.manual_seed(0)  # not every word of three numbers has a positive one
+    torch.manual_seed(0)  # some words of three numbers have no positive one
     codebook = OnlineCodebook(
         3, (5, 6), num_words=6, num_new_words=2, border=1
     )
@@ -59,7 +59,7 @@ def test_codebook_queue():
     assert torch.equal(codebook.inner, inner.flatten())
     assert (codebook.words >= 0).all()
     torch.testing.assert_close(codebook.words.norm(dim=1), torch.ones(6))
-    # The checkpoint has another number of new words.
+    # A checkpoint may come from a run with another number of new words.
     codebook.pointer.fill_(1)
     expected = codebook.words.clone()
     for start, accepted in ((1, True), (3, torch.tensor(True)), (5, True)):

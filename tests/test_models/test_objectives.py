@@ -63,7 +63,7 @@ def test_token_loss_and_gradients(inputs, chunk_size):
     targets = inputs['targets']
     codes = targets.assignments()[:, targets.inner]
     torch.testing.assert_close(codes.mean(1), expected[1])
-    # bags of codes without a decoder
+    # without a decoder, only bags of codes
     inputs.update(features=[], positions=[], prototypes=None)
     loss, *bags = token_assignment_loss(**inputs, chunk_size=chunk_size)
     torch.testing.assert_close(bags, [*expected[1:]])
@@ -95,7 +95,7 @@ def test_token_loss_never_holds_all_assignments(inputs):
 
 
 def test_certain_targets_keep_gradients_finite(inputs):
-    """Assignments have zero probability, to the last float32 digit."""
+    """Some assignments have exactly zero probability in float32."""
     tokens, words, _, inner, _ = inputs['targets']
     features = [x.detach().float() for x in inputs['features']]
     inputs |= dict(

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Models and inputs are refused by errors that name the setting.
+"""Errors that refuse models and inputs name the setting.
 
-Robustness tests the ranges of single settings.
+tests/robustness tests the ranges of single settings.
 """
 
 import pytest
@@ -41,7 +41,7 @@ def loss(*views):
 
 
 def loss_of(**methods):
-    """Compute the loss with a head that has other methods."""
+    """Compute the loss after replacing methods of the head."""
     model = build_moca()
     vars(model.head).update(methods)
     model.loss(random_views())
@@ -57,7 +57,7 @@ def pyramid(maps):
 
 
 def probe_of(out_type):
-    """A probe of two kinds of features, with a backbone that gives one."""
+    """Run a probe of two kinds of features on a backbone that gives one."""
     model = probes.build(**probes.FEATURES['cls and avg'][0])
     model.backbone.out_type = out_type
     model.extract_feat(torch.randn(1, 3, 16, 16))

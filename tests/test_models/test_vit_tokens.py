@@ -32,7 +32,7 @@ def vit(**options):
 def test_outputs_carry_no_register(options):
     """Without registers, outputs equal mmpretrain's forward pass."""
     model = vit(out_type='raw', out_indices=[0, 1], **options)
-    images = torch.randn(2, 3, 16, 40)  # of another grid
+    images = torch.randn(2, 3, 16, 40)  # another grid
     found = model.encode(images)
     assert found.patches.shape == found.tap.shape == (2, 10, 32)
     first, last = model(images)
@@ -69,7 +69,7 @@ def test_outputs_carry_no_register(options):
 
 @pytest.mark.parametrize('half', [False, True])
 def test_half_residuals(half):
-    """This changes tokens between layers only, and under autocast only."""
+    """Half residuals change tokens between layers, and only under autocast."""
     model = vit(half_residuals=half)
     types = []
     for layer in model.layers:

@@ -54,9 +54,9 @@ def test_outputs_equal_those_of_the_teacher(tmp_path):
 
 
 def test_vit_of_mmseg(tmp_path):
-    """Only the names of its attention differ from those of mmpretrain's ViT.
+    """mmseg's ViT differs from mmpretrain's only in the names of attention.
 
-    It reads ``init_cfg`` itself, and ignores the prefix.
+    It reads ``init_cfg`` itself and ignores the prefix.
     """
     sizes = dict(embed_dims=64, num_layers=2, num_heads=2)
     mmpretrain = MODELS.build(

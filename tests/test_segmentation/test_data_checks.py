@@ -80,7 +80,7 @@ def in_wrappers(cfg):
 
 
 def leads_out(cfg):
-    """Make a link that leads to an existing image elsewhere."""
+    """List an existing image that is outside of the training folder."""
     split = Path(cfg.work_dir) / 'mine.txt'
     split.write_text(f'aachen/aachen_000001_000019\n{SPLIT}\n')
     cfg.train_dataloader.dataset.ann_file = str(split)
@@ -110,7 +110,7 @@ def leads_out(cfg):
     ],
 )
 def test_configs_that_are_wrong(streets, tmp_path, options, named):
-    """The config, or the look at its data, shows what is wrong."""
+    """The check of the config, or the look at its data, names the mistake."""
     changes = options if isinstance(options, dict) else {}
     cfg = small_config(MASK, streets, tmp_path, **changes)
     if callable(options):
@@ -121,7 +121,7 @@ def test_configs_that_are_wrong(streets, tmp_path, options, named):
 
 @pytest.mark.parametrize('head', ['linear', 'mask'])
 def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
-    """A larger one would be frozen in part, so it would be no linear probe."""
+    """A linear probe must not freeze only a part of a larger ViT."""
     name = f'segmenter_moca-vit-b16_{head}_cityscapes-768x768.py'
     larger = {'model.backbone.frozen_stages': 12, 'model.backbone.arch': 'l'}
     cfg = small_config(name, streets, tmp_path, **larger)
@@ -133,7 +133,7 @@ def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
 
 
 def own_masks(root, masks, suffix='.png', **changed):
-    """Return the config's training set for own masks, with these masks."""
+    """Return the training set of the own-masks config with these masks."""
     for folder in ('images', 'masks'):
         (root / folder / 'train').mkdir(parents=True)
     for index, mask in enumerate(masks):
@@ -151,7 +151,7 @@ def mask(*values, dtype=np.uint8):
     return np.resize(np.array(values, dtype), (6, 8))
 
 
-# As in ADE20K, 0 is no class, and 1 is the first one.
+# As in ADE20K, 0 is not a class, and 1 is the first class.
 NO_ZERO = dict(reduce_zero_label=True)
 # Ids of left-out classes are allowed, others are not.
 SOME = NO_ZERO | dict(
@@ -196,7 +196,7 @@ def test_own_masks_that_are_wrong(tmp_path, found, options, message):
 
 
 def test_predictions_of_one_name(tmp_path):
-    """mmsegmentation would overwrite one with the other."""
+    """mmsegmentation would overwrite one prediction with the other."""
     dataset = own_masks(tmp_path, [mask(0, 1)])
     cfg = Config(dict(test_evaluator=dict(type='IoUMetric')))
     _check_written(cfg, 'test', dataset)
@@ -300,7 +300,7 @@ def test_images_that_are_turned_within_their_size(
 
 @pytest.mark.parametrize('is_deep', [True, False])
 def test_images_that_mmcv_would_make_black_or_stop_at(tmp_path, is_deep):
-    """Training takes another image instead; a test names it."""
+    """Training takes another image instead; a test names the bad one."""
     own_masks(tmp_path, [mask(0, 1)] * 2)
     path = tmp_path / 'images/train/0.jpg'
     path.write_bytes(b'damaged')

@@ -23,7 +23,7 @@ DEPTH = CONFIGS / 'linear-depth_vit-b16_nyu-416x544.py'
 
 @pytest.fixture(scope='module')
 def weights(tmp_path_factory):
-    """Return a ViT whose patches tell their colours; layers add nothing."""
+    """Return the file of a ViT that encodes colours; layers add nothing."""
     torch.manual_seed(0)
     vit = VisionTransformer(dict(ARCH), img_size=64, patch_size=8)
     state = {f'backbone.{k}': v for k, v in vit.state_dict().items()}
@@ -48,7 +48,7 @@ def scene(rng):
 
 
 def in_context(data, root, weights, work_dir, **options):
-    """Return the config of a data set, for small images in its own layout."""
+    """Return a data set's config, for small images in the set's own layout."""
     cfg = Config.fromfile(CONFIGS / f'incontext_vit-b16_{data}-512x512.py')
     cfg.test_cfg.bank_dataloader.batch_size = 3
     small = {'test_cfg.bank_size': 400, 'test_cfg.allow_missing': True}
@@ -63,7 +63,7 @@ def write(folder, name, pixels):
 
 
 def ade20k(root):
-    """Label 0 is none, and mmseg's class 0 is written as 1."""
+    """Write a set in which 0 means no class, and 1 is the first class."""
     rng = np.random.default_rng(0)
     for split, count in (('training', 6), ('validation', 2)):
         for index in range(count):
@@ -74,7 +74,7 @@ def ade20k(root):
 
 
 def voc12aug(root):
-    """Label 0 is the background, which is a class."""
+    """Write a set in which 0 is the background, which is a class."""
     rng = np.random.default_rng(0)
     lists = root / 'ImageSets' / 'Segmentation'
     lists.mkdir(parents=True)
@@ -130,7 +130,7 @@ def masks_of_the_whole(cfg, _):
 
 
 def of_several_sets(cfg, _):
-    """Images of both data sets have the same indices."""
+    """Join two data sets, whose images have the same indices."""
     bank = cfg.test_cfg.bank_dataloader
     bank.dataset = dict(type='ConcatDataset', datasets=[bank.dataset] * 2)
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_segmented(
 
 @pytest.mark.parametrize('stage', ['train', 'val'])
 def test_foreign_labels_are_named(stage, weights, tmp_path):
-    """The look names them before a run, and so does reading any such mask."""
+    """The look before a run names foreign labels, and so does the loader."""
     write_tree(tmp_path / 'data', train=2, val=2)
     cfg = in_context('cityscapes', tmp_path / 'data', weights, tmp_path / 'w')
     masks = tmp_path / 'data' / 'gtFine' / stage
@@ -236,7 +236,7 @@ def test_depth(weights, tmp_path):
     cfg.model.decode_head.in_channels = ARCH['embed_dims']
     cfg.model.data_preprocessor.size = crop = (40, 48)
     cfg.model.test_cfg.update(crop_size=(48, 64), stride=(48, 64))
-    # Eigen's crop is one of 480 x 640 pixels.
+    # Eigen's crop is made for images of 480 x 640 pixels.
     cfg.val_evaluator.crop_type = cfg.test_evaluator.crop_type = None
     options = {
         'train_cfg.max_iters': 160,

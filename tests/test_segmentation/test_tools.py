@@ -44,9 +44,9 @@ def run_splits(splits, monkeypatch, *arguments):
 
 
 def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
-    """They are drawn as described, and named as the configs name them.
+    """Splits are drawn as described, and named as in the configs.
 
-    They are called the paper's only if they are drawn from its images.
+    The tool calls them the public splits only if the images are the paper's.
     """
     arguments = streets, '--sizes', 2, '--out', tmp_path
     run_splits(splits, monkeypatch, *arguments)
@@ -61,7 +61,7 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
     expected = ''.join(f'{ids[i]}\n' for i in order)
     assert (tmp_path / '2_split1.txt').read_text() == expected
     for wrong in ('--seeds', 45678), ('--sizes', 100):
-        # It would have the name of the first; there are eight.
+        # The split would take the first one's name; there are eight images.
         with pytest.raises(SystemExit):
             run_splits(splits, monkeypatch, *arguments, *wrong)
     capsys.readouterr()
@@ -74,7 +74,7 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def sweep(monkeypatch):
-    """Sweep with a stand-in for training: values by rate and split.
+    """Load the tool with a stand-in for training: values by rate and split.
 
     A run writes its log as MMEngine does, and its best value is not the last.
     """
@@ -137,7 +137,7 @@ def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     assert '53.00 ± 2.45' in table
     assert (tmp_path / 'sweep.md').read_text() in table
 
-    # The sweep continues where it was, and refuses to mix settings.
+    # The sweep continues where it stopped, and refuses to mix settings.
     assert run_sweep(sweep, monkeypatch, tmp_path) == result
     assert len(sweep.runs) == 6
     with pytest.raises(SystemExit):
@@ -180,7 +180,7 @@ def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
     run = subprocess.run
 
     def train(command, **options):
-        if command[0] != sys.executable:  # a question that MMEngine asks
+        if command[0] != sys.executable:  # a command that MMEngine runs
             return run(command, **options)
         output = run_tool(*command[1:])
         return subprocess.CompletedProcess(command, 0, output, '')
@@ -202,7 +202,7 @@ def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
 
 
 def test_mmseg_draws_pictures(streets, tmp_path):
-    """docs/guides/segment.md shows this."""
+    """mmseg draws with our config, as docs/guides/segment.md shows."""
     cfg = small_config(LINEAR, streets, tmp_path)
     cfg.dump(tmp_path / 'config.py')
     init_default_scope('mmseg')

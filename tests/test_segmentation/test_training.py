@@ -31,7 +31,7 @@ def scores(runner):
 
 
 def test_upernet_trains(streets, tmp_path):
-    """It trains by iterations; test_layer_decay has the layers' rates."""
+    """UPerNet trains by iterations; test_layer_decay checks the rates."""
     cfg = small_config(MASK, streets, tmp_path)
     data = {
         f'{split}_dataloader.dataset': dict(
@@ -66,7 +66,7 @@ def test_upernet_trains(streets, tmp_path):
 
 @pytest.mark.parametrize('mode', ['slide', 'whole'])
 def test_images_of_no_multiple_of_the_patch(mode):
-    """They are padded and cut; the ViT's own padding would stretch them."""
+    """Images are padded and cut; the ViT's own padding would stretch them."""
     options = dict(arch='deit-t', crop_size=96, classes='abc')
     cfg = read_run(CONFIGS / OWN, options)
     init_default_scope('mmseg')
@@ -94,7 +94,7 @@ def test_images_of_no_multiple_of_the_patch(mode):
 
 @pytest.mark.parametrize('name', [LINEAR, MASK])
 def test_protocols_of_the_paper(name):
-    """What is trained, by which optimiser, and on which features."""
+    """The trained parts, the optimiser and the features are the paper's."""
     cfg = Config.fromfile(CONFIGS / name)
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)

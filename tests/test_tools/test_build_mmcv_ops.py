@@ -17,7 +17,7 @@ WHEEL = 'onedl_mmcv-2.3.6-py3-none-any.whl'
 def tool(monkeypatch, tmp_path):
     """Load the tool, with its own cache and mmcv 2.3.6 as if installed.
 
-    What pip would build and install is recorded, and nothing is done.
+    pip's builds and installations are recorded but not carried out.
     """
     tool = load_tool('build_mmcv_ops')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
@@ -63,7 +63,7 @@ def test_built_once(tool):
     tool.install_ops()  # there already
     assert tool.installed == ['ops']
 
-    tool.cached.write_text('no ops')  # it does not work, and is replaced
+    tool.cached.write_text('no ops')  # broken, so it is replaced
     tool.installed.clear()
     tool.install_ops()
     assert tool.installed == ['no ops', 'ops']
@@ -71,7 +71,7 @@ def test_built_once(tool):
 
 
 def test_a_toolkit_replaces_operators_for_cpus(tool, monkeypatch, tmp_path):
-    """An image of a container, which is built without a GPU, is an example."""
+    """A container image, for example, is built without a GPU."""
     tool.install_ops()
     monkeypatch.setenv('CUDA_HOME', str(tmp_path))
     monkeypatch.setattr('torch.utils.cpp_extension.CUDA_HOME', str(tmp_path))

@@ -91,7 +91,7 @@ def test_an_error_of_a_worker_is_one_line(capsys):
 
 
 def test_a_warning_of_data_is_printed_once(capsys):
-    """Python forgets what it has shown when a library changes a filter."""
+    """Python forgets shown warnings when a library changes a filter."""
 
     def work(_):
         for text in ('2 images are odd', '1 is odd', '2 images are odd'):

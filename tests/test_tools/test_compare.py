@@ -53,7 +53,7 @@ def tool():
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-    """Write 200 digits, random backbones of methods, and a small config."""
+    """Write 200 digits, random backbones of three methods, and a config."""
     root = tmp_path_factory.mktemp('compare')
     make_digits = load_tool('drawn_sets/make_digits').make_digits
     make_digits(root / 'digits', size=SIZE, limit=200)
@@ -70,7 +70,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def compare(tool, files):
-    """Run the tool on files of the folder above; return its results."""
+    """Return a function that runs the tool on these files."""
 
     def run(out, names, *options):
         line = [name.format(files) for name in names]
@@ -91,7 +91,7 @@ def report(compare, tmp_path_factory):
 
 
 def _features(files, name, split):
-    """Return the images' features in the order of files, labels and names."""
+    """Return features, labels and names of a split, in the order of files."""
     paths = sorted((files / 'digits' / split).glob('*/*.png'))
     images = np.stack([Image.open(path).convert('RGB') for path in paths])
     pixels = torch.tensor(images.transpose(0, 3, 1, 2))
@@ -103,7 +103,7 @@ def _features(files, name, split):
 
 
 def one_channel(images, **_):
-    """Return the images as they are loaded for their features."""
+    """Return the loaded pixels as the images' features."""
     rows = [image.flatten().float() for image in images]
     return Embeddings(avg=torch.stack(rows))
 
@@ -137,8 +137,8 @@ def test_images_without_labels(tool, files, tmp_path):
     assert 0 < result['agreement'] < 90 and 'knn' not in result
 
 
-# As published: k-NN and lambda of MOCA are those of the authors' code. MSN
-# uses [CLS], and in low-shot the lambda of its own code.
+# As published: MOCA uses k-NN and lambda of the authors' code. MSN uses [CLS],
+# and in low-shot the lambda of its own code.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'row, name, token, temperature, regularization',
@@ -202,10 +202,10 @@ def test_table(report):
 
 @pytest.mark.slow
 def test_features_are_extracted_once(compare, files, tmp_path):
-    """Files with the same weights share them, and others do not.
+    """Files with the same weights share features, and others do not.
 
-    It does not matter where a config has its data_preprocessor: mmpretrain's
-    configs have it outside the model.
+    A config may have its data_preprocessor inside the model, or outside of it
+    as in mmpretrain's configs.
     """
     content = read_checkpoint(files / 'mmmoca.pth')
     content['meta']['mmmoca']['feature'] = 'cls'
@@ -245,7 +245,7 @@ def test_features_are_extracted_once(compare, files, tmp_path):
 
 @pytest.mark.slow
 def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
-    """The weights are those of a MOCA model, the same for all rows."""
+    """All rows use the same weights, initialised as in a MOCA model."""
     names = ['untrained', '{}/mmmoca.pth', 'again=untrained:cls']
     _, _, cls = compare(tmp_path, names, '--protocols', 'knn')
     assert cls['settings']['knn'] == 'cls'
@@ -255,7 +255,7 @@ def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
     encoder = mmmoca.load(files / 'mmmoca.pth', num_heads=HEADS)
     untrain(encoder)
     vit = encoder.backbone
-    weight = vit.layers[0].ffn.layers[0][0].weight  # uniform, by Glorot
+    weight = vit.layers[0].ffn.layers[0][0].weight  # Glorot's uniform
     assert weight.abs().max() <= (6 / sum(weight.shape)) ** 0.5
     positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
     assert torch.equal(vit.pos_embed[0, 1:].cpu(), positions)
@@ -273,7 +273,7 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
     for text in (f'A=B={path}', f'{path}:dense'):
         with pytest.raises(ArgumentTypeError, match='dense|A=B'):
             tool.parse_entry(text)
-    Path(f'{path}:cls').touch()  # a file of that very name comes first
+    Path(f'{path}:cls').touch()  # a file of that name has priority
     assert tool.parse_entry(f'{path}:cls').feature is None
     assert tool.DENSE == DENSE
     assert tool.FEATURES == presets.FEATURES
@@ -303,7 +303,7 @@ def test_bad_files_are_one_line_and_leave_nothing(
 
 @pytest.mark.slow
 def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
-    """The result is that of folders without them, and copies are reported."""
+    """Folders without those images give the same results; copies are named."""
     options = '--protocols', 'knn', 'lowshot', '--shots', '2'
     tables = []
     for name in ('damaged', 'without'):
@@ -335,7 +335,7 @@ def test_an_earlier_table_is_kept(compare, tmp_path):
 
 @pytest.mark.slow
 def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
-    """They were unreadable for a time, as on a remote disk."""
+    """Images may be unreadable for a time, as on a remote disk."""
     found, read = [], Images.prepare
 
     def sometimes(images, index):
@@ -352,7 +352,7 @@ def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
 
 @pytest.fixture(scope='module')
 def shapes(files):
-    """Draw light squares on dark, and masks; return two encoders."""
+    """Draw light squares on dark, with masks, and save two encoders."""
     rng = np.random.default_rng(0)
     for split, count in (('train', 12), ('val', 4)):
         for kind in ('images', 'masks'):
@@ -422,7 +422,7 @@ def _in_context(files, shapes):
 
 @pytest.mark.slow
 def test_patches(compare, files, shapes, tmp_path, monkeypatch, capsys):
-    """An ordinary ViT and DINOv3's; a second call computes no features."""
+    """An ordinary ViT and DINOv3's work; a second call reuses the features."""
     calls = []
     encode = Encoder._encode
     monkeypatch.setattr(
@@ -489,7 +489,7 @@ def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     mask.save(path)
     _, masks = images_with_masks(encoder, root, 'train')
     assert 2 in np.stack(masks)
-    if fault == 'turn':  # by half a circle, the mask perhaps not
+    if fault == 'turn':  # by 180 degrees, perhaps without the mask
         turned[0x0112] = 3
         Image.open(photo).resize((64, 40)).save(photo, exif=turned)
         mask.resize((64, 40)).save(path)

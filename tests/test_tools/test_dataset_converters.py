@@ -89,9 +89,9 @@ def test_subsets(root, tmp_path):
 
 @pytest.fixture(scope='module')
 def bands(tmp_path_factory):
-    """Write nine images of several sizes, 13 channels; -1 is no measurement.
+    """Write nine images of 13 channels in several sizes; -1 means no data.
 
-    float32 sums of squares would leave no digit of the last channel.
+    In float32, sums of squares would lose every digit of the last channel.
     """
     folder = tmp_path_factory.mktemp('bands')
     rng = np.random.default_rng(0)

@@ -70,7 +70,7 @@ def test_pictures_of_any_run(demo, tmp_path):
     overview = 'tools/visualization/overview.py'
     model = out / 'moca_vit-tiny_textures.py', out / 'iter_2.pth'
     for picture, command in {
-        # beside the checkpoint
+        # next to the checkpoint
         out / 'iter_2_val.png': [overview, *model, '--data']
         + [out / 'textures' / 'val', '--images', 2, '--bank', 30]
         + ['--num-workers', 0],
@@ -105,7 +105,7 @@ def forty(tool, monkeypatch):
 
 @pytest.mark.slow
 def test_own_images(forty, images, tmp_path, capfd):
-    """The demo draws some of them, without labels; one is unreadable."""
+    """The demo uses some of the images, without labels; one is unreadable."""
     folder, out = images / 'train', tmp_path / 'out'
     broken = folder / 'class_0' / 'broken.jpg'
     broken.write_bytes(b'\xff\xd8\xff broken')

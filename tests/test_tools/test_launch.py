@@ -15,7 +15,7 @@ from ..helpers.tools import TOOLS
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
-# It ends as tools/train.py does.
+# This program ends as tools/train.py does.
 STOPS = """
 import argparse, os, pathlib, signal, sys, time
 from _arguments import run_program

@@ -26,9 +26,9 @@ from ..helpers.tools import run_tool
 
 @pytest.fixture
 def convert(tmp_path):
-    """Run a converter on such a file; return the file that it writes.
+    """Return a function that converts content and returns the new file.
 
-    With an exit status, it must fail; then return the line that says why.
+    With an exit status, the tool must fail, and its last line is returned.
     """
 
     def run(content, *options, suffix='pth', code=0):
@@ -65,16 +65,16 @@ def test_raw_weights_beside_averaged_ones(convert):
 
 
 def test_extracted_backbones(convert, capsys):
-    """test_libraries compares their tokens."""
+    """test_libraries compares the tokens of extracted backbones."""
     convert(files.checkpoint('mae')[0])
     assert 'decoder_blocks.0.attn' in capsys.readouterr().out  # left out
     path = convert(files.checkpoint('moca')[0], '--which', 'student')
-    for which in ('teacher', 'student'):  # the only one in the file
+    for which in ('teacher', 'student'):  # the file has one encoder
         assert read_backbone(path, which)[1:3] == ('moca', 'student')
 
 
 def test_records_of_what_was_made(convert, tmp_path):
-    """The source, and what a run records about images and heads."""
+    """A file records its source, and the run's record of images and heads."""
     content, _, _ = files.checkpoint('mmmoca')
     content['meta']['mmmoca']['preprocessing'] = dict(
         mean=[1.0, 2.0, 3.0],
@@ -111,11 +111,11 @@ def test_records_of_what_was_made(convert, tmp_path):
         ('moca', (32, 32), ['--interpolation', 'bilinear']),
         # 36 patches could be a square, too.
         ('moca', (32, 72), ['--source-grid', 4, 9]),
-        ('mmmoca', (32, 72), []),  # as in its config
+        ('mmmoca', (32, 72), []),  # its config has the grid
     ],
 )
 def test_resized_positions(convert, layout, trained, options):
-    """The positions at another size are computed here."""
+    """The test itself computes the positions at another size."""
     content, teacher, _ = files.checkpoint(layout, trained)
     path = convert(content, '--img-size', 48, 80, *options)
     grid = (trained[0] // 8, trained[1] // 8)
@@ -141,7 +141,7 @@ def test_other_input_channels(convert, channels):
 
 
 def test_backbones_in_timm(convert):
-    """timm loads strictly what test_libraries reads."""
+    """timm strictly loads the files that test_libraries reads."""
     content, teacher, _ = files.checkpoint('mmmoca')
     for suffix in ('pth', 'safetensors'):
         path = convert(content, '--to', 'timm', suffix=suffix)
@@ -163,7 +163,7 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
 @pytest.mark.slow
 @pytest.mark.parametrize('name', CASES[1:3])
 def test_the_full_released_model(convert, tmp_path, capsys, name):
-    """Every tensor equals that of the model that test_golden tests."""
+    """Every tensor equals the one in test_golden's model."""
     case = Case(name)
     expected = build(case).state_dict()
     path = convert(released(case), '--to', 'moca')
@@ -179,8 +179,8 @@ def test_the_full_released_model(convert, tmp_path, capsys, name):
     mu = case['state_dict/bow_extractor.bow_extractor.0._dist_norm']
     assert float(model.codebook.msd) == float(mu)
 
-    # As in build(): the case starts with the EMA update, and gives mu apart
-    # from that of the step before.
+    # As in build(): the case starts with the EMA update, and gives the mu of
+    # the previous step separately.
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
     model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
     for key, value in model.state_dict().items():

@@ -154,7 +154,7 @@ def test_what_can_be_drawn(tool):
 
 @pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
 def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
-    """It ends with its own status."""
+    """A run that diverges ends with its own exit status."""
     end = mock.Mock(side_effect=kind('iteration 3'))
     monkeypatch.setattr('mmmoca.engine.config.read_run', mock.Mock())
     monkeypatch.setattr(training, 'run', end)
@@ -178,7 +178,10 @@ def test_missing_operators_are_one_line(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch):
-    """Run a line in tools/; return threads, words and id of its process."""
+    """Return a function that runs a line in tools/ with stand-in programs.
+
+    It returns the number of threads, the command, and the process id.
+    """
     for name in ('python', 'srun'):
         stand_in = tmp_path / name
         stand_in.write_text(
@@ -307,7 +310,7 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     assert 'optim_wrapper.optimizer.lr=4.6875e-06' in log  # times 8 / 2048
     assert 'Epoch(train) [1][1/1]' in log and 'Epoch(val)' not in log
     assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
-    assert kept == saved  # that of training
+    assert kept == saved  # the training's config
 
     out = '--out', 'm.json', '--out-item', 'metrics'
     log = run_tool('tools/test.py', *test, *out, *options)

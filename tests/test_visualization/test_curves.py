@@ -60,7 +60,7 @@ def test_iterations(tmp_path):
 
 
 def test_a_run_with_its_config(tmp_path):
-    """The figure has K, a title, and no empty cell."""
+    """The figure shows K and a title, and has no empty cell."""
     names = 'loss', 'codebook_perplexity', 'msd', 'momentum', 'lr'
     folder = tmp_path / '20260101_000000' / 'vis_data'
     values = train(3, **dict.fromkeys(names, 0.5))
@@ -89,8 +89,7 @@ KNN = {'knn/top1_k20': 30, 'step': 2}
     [
         # A validation is counted in epochs.
         ([[train(100, epoch=2), KNN]], [100], [(100, 30)]),
-        # The run may have stopped before it: then the resumed run begins with
-        # it.
+        # If a run stopped before a validation, the resumed run begins with it.
         ([[train(3), train(6)], [KNN, train(9)]], [3, 6, 9], [(6, 30)]),
         # The run was at step 7, and resumed from a checkpoint of step 4.
         ([[train(3), train(7)], [train(5), train(9)]], [3, 5, 9], None),
@@ -111,6 +110,6 @@ def test_nothing_to_read(tmp_path):
     path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
     with pytest.raises(ValueError, match='draw'):
         draw_curves(read_scalars(path))
-    path.write_bytes(b'PK\x03\x80')  # such as a checkpoint
+    path.write_bytes(b'PK\x03\x80')  # a checkpoint, for example
     with pytest.raises(ValueError, match='scalars.json'):
         read_scalars(path)

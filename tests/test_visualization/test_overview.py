@@ -24,9 +24,9 @@ from ..helpers.runs import demo_model
 
 @pytest.mark.slow
 def test_overview_of_a_checkpoint(tmp_path):
-    """It names files, images and checkpoint, and uses all class folders.
+    """The overview names files, images and checkpoint, and has all classes.
 
-    A recipe chose the number of words, which the checkpoint gives.
+    A recipe chose the number of words, so it is read from the checkpoint.
     """
     write_images(tmp_path, train=4, val=3, classes=2)
     torch.save(dict(state_dict=demo_model().state_dict()), tmp_path / 'a.pth')

@@ -60,7 +60,7 @@ def test_what_the_student_sees():
 
 @pytest.mark.parametrize('own', [[4, 5, 20], [None] * 3])
 def test_neighbours(own):
-    """Neighbours of images that are in the bank, or not."""
+    """Images find their neighbours whether they are in the bank or not."""
     torch.manual_seed(0)
     features = F.normalize(torch.randn(30, 6), dim=1)
     features[5] = features[4]
@@ -94,7 +94,7 @@ def demo_encoder(folder):
 
 
 def test_masks_found_in_context(tmp_path):
-    """They are beside the true masks, cut like the images."""
+    """Found masks are next to the true ones, which are cut like the images."""
     for folder in ('images/a', 'masks/a'):
         (tmp_path / folder).mkdir(parents=True)
     for index in range(7):
@@ -143,7 +143,7 @@ def test_images_of_any_place(tmp_path, write):
 
 
 def test_wrapped_training_images(tmp_path):
-    """Each image is used once: its repetition would be its nearest image."""
+    """Each image is used once: a repetition would be its nearest image."""
     write_images(tmp_path, train=2, val=1, classes=1)
     cfg = own_config(tmp_path)
     part = cfg.train_dataloader.dataset

@@ -50,7 +50,7 @@ def test_masked_picture_shows_the_visible_patches_only():
 def test_colours_are_components_scaled_in_each_image():
     features = np.random.default_rng(0).standard_normal((2, 250, 5))
     features *= [5, 4, 3, 0.1, 0.1]
-    features[1] *= 0.2  # as vivid as the first
+    features[1] *= 0.2  # should look as vivid as the first
     flat = features.reshape(-1, 5)
     centred = flat - flat.mean(axis=0)
     axes = np.linalg.svd(centred, full_matrices=False)[2][:3]
