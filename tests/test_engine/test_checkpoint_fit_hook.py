@@ -52,7 +52,7 @@ ALL = ' names of the model match'
 
 @pytest.fixture
 def load(tmp_path):
-    """Return a function that loads content into a model; it returns the log."""
+    """Return a function that loads content and returns the lines logged."""
 
     def write_and_load(model, content, scheme='', **run):
         torch.save(content, tmp_path / 'a.pth')

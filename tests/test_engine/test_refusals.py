@@ -241,7 +241,7 @@ REFUSED = [
     (train, (), {'model.neck': dict(_delete_=True, depth=1)}, TypeError,
      'model.neck'),
     (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
-    # k-NN measures other k, and few classes have no top 5.
+    # The run measures other k, and few classes have no top 5.
     (train, (), {BEST: 'knn/top1_k20', 'val_cfg.k': (5, 10)}, BAD,
      'save_best'),
     (train, (), {BEST: 'knn/top5_k20'}, BAD, 'save_best'),

@@ -84,7 +84,7 @@ def test_the_backward_pass_computes_again():
 
 
 def test_only_this_graph_stays_whole(monkeypatch):
-    """Before PyTorch 2.11, DDP does not split it, whatever the global option."""
+    """Before PyTorch 2.11, DDP splits other graphs only, as the caller set."""
 
     class Model(torch.nn.Module):
         def forward(self, x):
