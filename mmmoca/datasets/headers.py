@@ -205,7 +205,7 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """Describe an array; its shorter outer axis counts as the channels."""
+    """Describe an array; its channels are the shorter of first and last axis."""
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
@@ -349,7 +349,9 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
                 at = entry + 4 + struct.calcsize(f'={word}')
                 if struct.calcsize(f'={form}') > struct.calcsize(f'={word}'):
                     (at,) = read(word, at)
-                with suppress(struct.error):  # as when a thumbnail is lost
+                # A tag can point beyond the end, for example in EXIF whose
+                # thumbnail was removed.
+                with suppress(struct.error):
                     tags[tag] = read(form, at)
         yield tags
         (place,) = read(word, place + count * width)
