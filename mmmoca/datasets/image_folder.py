@@ -52,7 +52,7 @@ class ImageFolder(ImageSet):
             contains no file with one of the extensions.
         OSError: See :class:`ImageSet`.
         ValueError: At build time, if a line of the list has no label, or names
-            an image outside ``data_root`` and ``data_prefix``; or if
+            an image outside the folder ``data_root/data_prefix``; or if
             ``metainfo`` has more or fewer classes than there are folders. See
             also :class:`ImageSet`.
     """

@@ -91,8 +91,8 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
 
     Args:
         cfg (Config): The config, changed in place.
-        options (Mapping[str, Any]): Values by dotted key, in which the type
-            of a part may stand for its number in a list.
+        options (Mapping[str, Any]): Values by dotted key. In a key, an item
+            of a list is named by its index, or by its ``type``.
 
     Raises:
         ValueError: If a key is inside a part that is None. See also
@@ -102,8 +102,8 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
         section, dot, _ = key.partition('.')
         if dot and cfg.get(section, {}) is None:
             raise ValueError(
-                f'{key}: {section} is None in {cfg.filename}: write all of '
-                'it, or use the config that this one was made from'
+                f'{key}: {section} is None in {cfg.filename}: write all keys '
+                f'of {section}, or use a config that has them'
             )
     cfg.merge_from_dict({place(cfg, k)[0]: v for k, v in options.items()})
 
