@@ -58,9 +58,9 @@ def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
     """Yield all tensors in nested containers, each named by its place.
 
     The depth and the number of the containers are limited, because readers
-    walk through containers, compare them and print them. None of this would
-    end for a container that contains itself, or for thirty nested tuples, each
-    of which contains the next one twice.
+    walk through containers, compare them and print them. With a container that
+    contains itself, this would never end. With thirty nested tuples, each of
+    which contains the next one twice, it would take 2**30 steps.
     """
     left, visited = [('', 0, content)], 0
     while left:

@@ -95,7 +95,8 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             from safetensors.torch import save
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
-            # Only their owner can read the files of safetensors' save_file.
+            # safetensors' save_file would write a file that only its owner can
+            # read.
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)

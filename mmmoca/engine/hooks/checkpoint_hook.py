@@ -228,8 +228,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Take over the list of best and kept checkpoints of a resumed run."""
-        # MMEngine removes the earlier best file. This file must be in the work
-        # dir of this run, even if the work dir is a copy of another one.
+        # MMEngine will remove the earlier best file. If this work dir is a copy,
+        # the recorded path leads to the original, so the path is replaced.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):
