@@ -228,8 +228,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Take over the list of best and kept checkpoints of a resumed run."""
-        # MMEngine will remove the earlier best file. If this work dir is a copy,
-        # the recorded path leads to the original, so the path is replaced.
+        # MMEngine will remove the earlier best file. In a copied work dir, the
+        # recorded path leads to the original file, so the path is replaced.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
             if key.startswith('best_ckpt'):
