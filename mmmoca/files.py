@@ -106,7 +106,8 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
 
     Args:
         path (str | os.PathLike): The destination. Its parent folder is made
-            if needed. An older file or an empty folder there is replaced.
+            if needed. An older file or an empty folder at this path is
+            replaced.
 
     Yields:
         Path: A temporary path with the same name, to write to. It is removed

@@ -290,7 +290,7 @@ def _unit(feats: Tensor) -> Tensor:
 def _by_subset(
     subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
-    """Return the low-shot accuracies for each number and percentage."""
+    """Return the low-shot accuracies for each subset."""
     found = set_accuracies(results)
     return [
         dict(
@@ -347,7 +347,7 @@ def _subsets(
     sets: int,
     seed: int,
 ) -> dict[str, list[list[int]]]:
-    """Return the training rows of low-shot sets, by names like '1 shot'."""
+    """Return the image indices of low-shot sets, by names like '1 shot'."""
     images = images_by_class(dataset)
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent

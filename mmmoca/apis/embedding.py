@@ -312,7 +312,7 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     if differ:
         raise FileExistsError(
             f'{made} was made from other input ({listed(differ)} differ): '
-            'choose another OUT, or delete it'
+            'delete it, or choose another OUT'
         )
     return earlier
 

@@ -98,8 +98,8 @@ def check_fit(
     Raises:
         CheckpointError: If no name matches, or a layer matches only in part;
             if weights are not floating-point numbers; if shapes differ, except
-            of tensors that are resized while loading; if mmpretrain would
-            resize positions wrongly; or if a ViT of the module would not
+            those of tensors that are resized while loading; if mmpretrain
+            would resize positions wrongly; or if a ViT of the module would not
             compute what the saved ViT did.
     """
     own, record = module.state_dict(), record_of(meta)
@@ -240,15 +240,17 @@ def _arch_options(
                 'in_channels of necks and heads to this ViT'
             )
             if arch.get('num_heads') == 'N':
-                text += ', where N is the number of heads (not in the file)'
+                text += '; N is the number of heads, which the file lacks'
             rows, columns = saved[PROJECTION].shape[-2:]
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
-                text += f', model.backbone.patch_size={patch}'
+                text += f'; also write model.backbone.patch_size={patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
                 # The paper's tap layer is layer 8 of 12.
-                text += f', model.backbone.tap_layer={layers * 2 // 3}'
+                text += (
+                    f'; also write model.backbone.tap_layer={layers * 2 // 3}'
+                )
             return text
     return ''
 
@@ -346,9 +348,9 @@ def _check_vit(
     if untrained:
         raise CheckpointError(
             f'the checkpoint lacks {listed(untrained)} of {role}, which would '
-            'stay untrained: use a checkpoint that has it (for a test, one '
+            'stay untrained: use a checkpoint that has them (for a test, one '
             'from the training of this model), build the model '
-            'without it (final_norm=False, layer_scale_init_value=0, or an '
+            'without them (final_norm=False, layer_scale_init_value=0, or an '
             'out_type without a norm of its own), or freeze fewer layers'
         )
     layers = tuple(f'layers.{i}.' for i in range(vit.num_layers))

@@ -50,7 +50,8 @@ class Place(NamedTuple):
     Attributes:
         container (str): Key under which the file has the encoder's tensors.
         prefix (str): Prefix of the tensors' names under this key.
-        naming (str): The library that named the tensors: timm, ...
+        naming (str): The library that named the tensors: 'timm', 'mmpretrain'
+            or 'huggingface'.
     """
 
     container: str

@@ -65,7 +65,8 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
             record = record_of(checkpoint.get('meta'))
             reports.append(('; '.join([report, *changes]), note, record))
         if len(pretrained) == 1:
-            # Many classes keep loaded weights only if init_cfg is this dict.
+            # Many classes keep loaded weights only if init_cfg is a dict with
+            # the type 'Pretrained', not a list.
             initialize(module, [i for i in inits if i not in pretrained])
             (module.init_cfg,) = pretrained
     return reports

@@ -62,8 +62,8 @@ class FolderLock:
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
             # The workers of a data loader may outlive a killed run. They do
-            # not inherit a POSIX lock. They would inherit a flock lock, such
-            # as one of the package filelock before version 4.
+            # not inherit a POSIX lock. They would inherit flock locks, such
+            # as those of the package filelock before version 4.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):

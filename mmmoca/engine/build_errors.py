@@ -128,8 +128,8 @@ def unknown_class(cfg: dict, name: str, kind: str) -> str:
         kind (str): The name of its registry, such as 'model'.
 
     Returns:
-        str: The message. It lists the config's keys with this name, and the
-        registered classes with similar names.
+        str: The message. It lists the config's keys that have this name as
+        their value, and the registered classes with similar names.
     """
     keys = [key for key, value in entries(cfg) if value == name]
     known = {

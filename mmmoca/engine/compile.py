@@ -24,8 +24,8 @@ def compile_forward(
     graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
     the student's pass with its decoder, and the losses. If a model has no
     ``passes``, its ``forward`` is compiled. ``blocks`` compiles each
-    transformer layer instead of the passes that consist of layers. That takes
-    a fraction of the time, as the layers share their graphs.
+    transformer layer instead of the passes that consist of layers. Compiling
+    then takes a fraction of the time, as the layers share their graphs.
 
     MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
     optimiser wrapper's autocast and counters are inside. Checkpoints and

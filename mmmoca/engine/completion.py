@@ -28,8 +28,8 @@ def complete(cfg: Config) -> None:
 
     Raises:
         ImportError: If a module of ``custom_imports`` cannot be imported, or
-            if a module of the same name is imported from elsewhere, although
-            the config's folder has this module.
+            is imported from elsewhere although the config's folder has a
+            module of this name.
     """
     import mmmoca.import_mmpretrain  # noqa: F401
 

@@ -208,7 +208,7 @@ def _wrong_images(settings: dict) -> Iterator[str]:
                 yield (
                     f'model.decode_head.num_classes={number}: must be at most '
                     '255, because mmseg.LoadAnnotations reads 8-bit masks, '
-                    'and 255 is left out'
+                    'in which 255 stands for no class'
                 )
 
 

@@ -39,7 +39,7 @@ def is_training(runner: Runner) -> bool:
 
 
 class _Uncopied:
-    """Keeps MMEngine from copying an object with the config that holds it."""
+    """Keeps an object in a config from being copied with the config."""
 
     def __init__(self, held: object) -> None:
         self.held = held

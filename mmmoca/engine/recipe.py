@@ -149,8 +149,8 @@ def complete_recipe(
     numbers = recipe_numbers(run, words)
     loaded = _loaded_words(cfg) if words is None else None
     # A run cannot be resumed with another K. A run that starts from a
-    # checkpoint with another K begins a new codebook, which is better than to
-    # keep one with too few words.
+    # checkpoint with a smaller K begins a new codebook: this is better than
+    # keeping a codebook with too few words.
     if loaded and (cfg.get('resume') or loaded > numbers[WORDS]):
         numbers = recipe_numbers(run, loaded)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}

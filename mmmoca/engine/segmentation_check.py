@@ -165,8 +165,8 @@ def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
     if loss.get('class_weight') and loss.get('avg_non_ignore'):
         raise ValueError(
             'mmsegmentation fails with class_weight and avg_non_ignore=True: '
-            f'write {name}.loss_decode.avg_non_ignore=False. It then averages '
-            'over the labelled pixels as well'
+            f'write {name}.loss_decode.avg_non_ignore=False. With '
+            'class_weight, the mean is over the labelled pixels in any case'
         )
 
 

@@ -117,7 +117,7 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def advice_to_go_on(runner: Runner) -> str:
-    """Return the beginning of advice on where to go on after divergence."""
+    """Return the first words of the advice to a user after divergence."""
     last = find_latest_checkpoint(runner.work_dir)
     # In a copied work dir, `last_checkpoint` names a file of the original.
     own = last and os.path.samefile(Path(last).parent, runner.work_dir)

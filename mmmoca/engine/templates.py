@@ -59,9 +59,9 @@ def own_images(
             ``val/<class>/``, for k-NN.
         epochs (int, optional): Passes over the images.
         batch_size (int, optional): Batch size of each process.
-        img_size (int, optional): Side of a view, in pixels. The bag's border,
-            the size that images are decoded to, and the resizing before a
-            central crop follow from it.
+        img_size (int, optional): Side of a view, in pixels. The border of
+            the codebook, the size that images are decoded to, and the resizing
+            before a central crop follow from it.
         jitter (float, optional): Probability that the colours of a view
             change.
         grey (float, optional): Probability that a view becomes grey.
@@ -167,7 +167,7 @@ def own_masks(
         classes (Names, optional): Names of the classes, in the order of their
             indices in the masks.
         crop_size (Size, optional): Height and width of crops, in pixels:
-            multiples of the patch.
+            multiples of the patch size.
         scale (Size, optional): Size that images are first resized to: limits
             of the longer and the shorter side, or one number for both.
         epochs (int, optional): Passes over the training images.
@@ -228,7 +228,7 @@ def masks_in_context(
         data_root (str, optional): Folder with ``images`` and ``masks``.
         classes (Names, optional): See :func:`own_masks`.
         img_size (Size, optional): Height and width of the images, in pixels:
-            multiples of the patch.
+            multiples of the patch size.
         bank_size (int, optional): Number of labelled patches in the bank.
         arch (Arch, optional): Architecture of the backbone.
         img_suffix (str, optional): See :func:`own_masks`.

@@ -183,7 +183,7 @@ def _compare(
 
 
 def _to_rgb(encoder: Encoder) -> None:
-    """Convert an encoder for BGR images to RGB images, in place."""
+    """Convert an encoder for BGR images to one for RGB images, in place."""
     settings = encoder.preprocessing
     if settings.channel_order == 'bgr':
         weight = encoder.backbone.patch_embed.projection.weight

@@ -40,9 +40,9 @@ class PreemptionHook(Hook):
     If any process gets the signal, the run finishes its optimiser step and
     writes ``interrupted.pth``. Then every process exits with status 75
     (EX_TEMPFAIL), so that a scheduler can start the run again. With
-    ``--resume`` it continues as if nothing had happened. A validation that is
-    running or due is finished first. If the step was the last one, the run
-    ends as usual. A second signal of the same kind stops the run at once.
+    ``--resume`` the run continues as if nothing had happened. A validation
+    that is running or due is finished first. If the step was the last one, the
+    run ends as usual. A second signal of the same kind stops the run at once.
 
     Raises:
         StoppedRun: After the checkpoint is written. The exit status is 75.

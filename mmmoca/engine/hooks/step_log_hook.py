@@ -46,9 +46,8 @@ class StepLogHook(Hook):
     MMEngine reads every logged scalar after every step, so that the host
     waits for the device each time. This hook keeps the scalars on the device.
     Before a log line, at the end of an epoch and before a checkpoint, it reads
-    the scalars of all steps since the last read in one transfer. The logged
-    numbers are the same, and other hooks find the scalars in ``outputs`` as
-    usual.
+    all new scalars in one transfer. The logged numbers are the same, and other
+    hooks find the scalars in ``outputs`` as usual.
 
     The hook stops the run, before a checkpoint is written, if
 

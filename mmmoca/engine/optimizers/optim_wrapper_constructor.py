@@ -34,7 +34,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     Raises:
         ValueError: If ``paramwise_cfg`` has another key, or a number outside
-            [0, 1000], if no trained parameter has a custom key in its name,
+            [0, 1000]; if a custom key is in the name of no trained parameter;
             or if the learning rate is still 'auto'.
     """
 

@@ -37,8 +37,8 @@ class KNNValLoop(FeatureLoop):
 
     Each query's data sample gets ``knn_pred`` for :class:`KNNAccuracy`: a dict
     from each k and temperature to at most five labels, the best first. For
-    other metrics it gets ``pred_score`` and ``pred_label``, with the first k
-    and temperature.
+    other metrics it gets ``pred_score`` and ``pred_label``, computed with the
+    first k and temperature.
 
     Args:
         *args: See :class:`FeatureLoop`.
