@@ -137,15 +137,15 @@ _FOR_DETECTION = {
 
 
 class MissingOpsError(ImportError):
-    """mmdet, or the compiled operators of mmcv, are not installed."""
+    """A package that detection needs, or mmcv's operators, are missing."""
 
 
 def check_compiled_ops() -> None:
     """Check that the packages for detection are installed.
 
     Raises:
-        MissingOpsError: If mmdet or the compiled operators of mmcv are not
-            installed. The message says how to install them.
+        MissingOpsError: If mmdet, pycocotools or the compiled operators of
+            mmcv are not installed. The message says how to install them.
     """
     missing = [
         f'{module} ({remedy})'
