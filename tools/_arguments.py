@@ -167,8 +167,8 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     heads = 'number of attention heads, if the file does not record it'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
     channels = (
-        'one number for each channel (by default as recorded, otherwise that '
-        'of ImageNet)'
+        'one number for each channel (by default the recorded ones, otherwise '
+        'those of ImageNet)'
     )
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)
@@ -264,7 +264,7 @@ def run_program(
 def _show(
     message: Warning, category: type[Warning], *place, **options
 ) -> None:
-    """Print a warning; omit the code line if it is about the user's data."""
+    """Print a warning; for one about the user's data, omit the code line."""
     from mmmoca.messages import DataWarning
 
     if not issubclass(category, DataWarning):

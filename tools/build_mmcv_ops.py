@@ -142,7 +142,7 @@ def build_wheel(requirement: str, folder: Path, environment: dict) -> None:
     environment |= dict(
         MMCV_WITH_OPS='1',
         FORCE_CUDA=str(int(with_cuda())),
-        # mmcv's build calls ninja, which may be installed only here.
+        # mmcv's build calls ninja, which may exist only in this environment.
         PATH=f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}',
     )
     if not with_cuda():
@@ -170,7 +170,7 @@ def install_ops(version: str | None = None) -> None:
             the installed distribution and version.
 
     Raises:
-        SystemExit: If it cannot be done. Most messages say what to do.
+        SystemExit: If this fails. Most messages say what to do.
     """
     import torch
 

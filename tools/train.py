@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         '--resume, only if the work dir has no checkpoint'
     )
     add('--init', type=local_file, metavar='FILE', help=init)
-    amp = 'train in mixed precision (on a CPU if it supports bfloat16)'
+    amp = 'train in mixed precision (on a CPU, only if it supports bfloat16)'
     add('--amp', action='store_true', help=amp)
     validate = 'skip the validation during training'
     add('--no-validate', action='store_true', help=validate)

@@ -140,7 +140,8 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     # pycocotools allocates memory for each pixel along the outline, or fails.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
         return 'segmentation reaches far beyond the image'
-    # An object in the corner pixel also has numbers up to 1, but a small box.
+    # Coordinates in the image's corner pixel are also at most 1, but then the
+    # box is small.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
         return 'segmentation is in fractions of the image, not in pixels'
     return None

@@ -170,7 +170,7 @@ def _pillow_values(
         raise ValueError('its colours are CIELAB: convert it to RGB')
     if image.mode.startswith('I'):  # 16 bits, which PIL clips at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode in ('La', 'RGBa'):  # PIL converts these only to LA, RGBA
+    if image.mode in ('La', 'RGBa'):  # PIL converts them only to LA or RGBA
         image = image.convert(f'{image.mode[:-1]}A')
     if background is not None and header.transparent:
         canvas = Image.new('RGBA', image.size, (*background, 255))

@@ -205,7 +205,10 @@ def open_image(content: bytes) -> Image.Image:
 def _header_of_shape(
     kind: str, shape: tuple[int, ...], dtype: np.dtype
 ) -> Header:
-    """Describe an array; channels are its first or last axis, the shorter."""
+    """Describe an array.
+
+    The shorter one of its first and last axes contains the channels.
+    """
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1

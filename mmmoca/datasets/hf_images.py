@@ -106,7 +106,10 @@ class HFImages(ImageSet):
 
 
 def is_opened(data: object) -> bool:
-    """Return whether data is a Hugging Face ``Dataset``, without imports."""
+    """Return whether data is a Hugging Face ``Dataset``.
+
+    Nothing is imported to find out.
+    """
     kind = type(data)
     name = f'{kind.__module__}.{kind.__name__}'
     return name == 'datasets.arrow_dataset.Dataset'

@@ -65,8 +65,8 @@ class LoadImage(LoadImageFromFile):
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images that a
-            process tolerates; three standard deviations are added for chance.
-            The check begins with the 50th image. Defaults to 0.2.
+            process tolerates; three standard deviations are added to allow
+            for chance. The check begins with the 50th image. Defaults to 0.2.
         cut_to_8_bits (bool): Allow files with more than 8 bits per channel,
             and use the upper 8 bits. By default such a file counts as
             unreadable. :class:`LoadBands` keeps the values of these files.

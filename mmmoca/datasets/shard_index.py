@@ -33,8 +33,7 @@ def read_index(
     A link counts as the file in the archive that it points to. The headers are
     read once, and an index of the images is saved next to the shard, as
     ``SHARD.index.json``. A later call uses the index if it is intact, and if
-    the size and modification time of the shard and the extensions have not
-    changed.
+    the extensions and the shard's size and modification time have not changed.
 
     Args:
         shard (str): Path of the tar file.

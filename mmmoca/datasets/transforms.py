@@ -47,7 +47,7 @@ class RandomResizedCrop(_RandomResizedCrop):
         interpolation (str): ``'bilinear'`` or ``'bicubic'``.
         **kwargs: Further arguments of that class: ``crop_ratio_range``, the
             area of the box as a fraction of the image's;
-            ``aspect_ratio_range``, its width over its height;
+            ``aspect_ratio_range``, the box's width over its height;
             ``max_attempts``, the number of draws before a central crop is
             used.
 

@@ -72,7 +72,7 @@ class ImageMetric(BaseMetric):
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
-        """Return the values of an image, by metric name; picklable.
+        """Return an image's values by metric name. They must be picklable.
 
         A value says whether a prediction is right, or is a share from 0 to 1.
         A metric over several sets has a list with one value per set.

@@ -24,8 +24,8 @@ def linear_segmentation_head(
         in_channels (int | list[int]): Width of the features. A list gives the
             widths of several maps, which are concatenated.
         norm_cfg (dict, optional): Config of the norm. Defaults to SyncBN.
-        dropout_ratio (float): Share of the channels that are dropped before
-            the norm. Defaults to 0.
+        dropout_ratio (float): Share of the channels to drop before the norm.
+            Defaults to 0.
         **head: Other arguments of mmsegmentation's ``FCNHead``, such as
             ``num_classes``.
 

@@ -58,8 +58,8 @@ def join_rounds(tokens: Sequence[Tensor]) -> Tensor:
 class EncoderLayer(mmpretrain.TransformerEncoderLayer):
     """A layer of mmpretrain, computed with less time and memory.
 
-    It takes over the parts of a layer. Parameters, their names and results
-    stay the same.
+    It takes over the parts of a layer. The results, the parameters and their
+    names stay the same.
 
     Args:
         layer (TransformerEncoderLayer): The layer, which must not be used

@@ -110,8 +110,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
-        'files of any known layout, or "untrained" for the ViT of the first '
-        'file with initial weights. FEATURE is the mean patch token, [CLS] or '
+        'files of any known layout, or "untrained": the ViT of the first '
+        'file, but with initial weights. FEATURE is the mean patch token, '
+        '[CLS] or '
         f'both ({", ".join(FEATURES)}), or the method whose published '
         f'features and settings to use ({", ".join(PRESETS)}; by default the '
         'method of the file)'

@@ -163,7 +163,7 @@ def measure(args: argparse.Namespace) -> None:
     )
     print(
         f'{len(moments)} images of {channels} channels. In the config, '
-        f'model.backbone.in_channels={channels} and in model.'
+        f'set model.backbone.in_channels={channels}, and in model.'
         'data_preprocessor:'
     )
     for name, values in numbers.items():

@@ -76,7 +76,7 @@ def main() -> None:
     add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
     add('--sizes', type=int, nargs='+', default=SIZES)
     seeds = (
-        'one seed for each split; the public list continues with 45678 and '
+        'one seed for each split; the public seeds continue with 45678 and '
         '56789'
     )
     add('--seeds', type=int, nargs='+', default=SEEDS, help=seeds)

@@ -89,7 +89,8 @@ def _crosses(u, v, width, rng):
 
 
 def _triangles(u, v, width, rng):
-    # Lattice coordinates of equilateral triangles: the upper ones are ink.
+    # Two equilateral triangles fill each cell of the lattice (a, b). The one
+    # with a + b < 1 is ink.
     height = math.sqrt(3) / 2
     b = v / height
     a = (u - b / 2) % 1

@@ -111,7 +111,8 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     if tokens and args.to == 'mmpretrain':
         print(
             'its registers or rotary positions need the backbone type '
-            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's ViT has none"
+            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's ViT has "
+            'neither'
         )
     if args.to == 'timm':
         images = backbone.record.get('preprocessing') or {}

@@ -260,7 +260,7 @@ def image_facts(
     """Look at the images of a data set.
 
     The headers of at most 20 000 files are read, in random order. The set's
-    loader also decodes the first few of these images.
+    loader also decodes the first ``pixels`` of these images.
 
     Args:
         dataset (Sized): An MMEngine data set, or a wrapper of data sets.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Prints the report on data sets in a terminal, a log or a notebook."""
+"""Prints the report on data sets: in a terminal, a log or a notebook."""
 
 import io
 from dataclasses import dataclass, field

@@ -37,9 +37,9 @@ def knn_settings(
     whole = ks.dtype.kind == 'i'
     if not (ks.size and ts.size and whole and ks.min() > 0 and ts.min() > 0):
         raise ValueError(
-            'k must be integers of at least 1 and temperature numbers above '
-            f'0, such as k=(10, 20), temperature=0.07, but got k={k!r}, '
-            f'temperature={temperature!r}'
+            'each k must be an integer of at least 1, and each temperature a '
+            'number above 0, such as k=(10, 20), temperature=0.07, but got '
+            f'k={k!r}, temperature={temperature!r}'
         )
     return [
         (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
