@@ -181,10 +181,11 @@ def _load(folder: str) -> 'Dataset':
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
+        advice = f'. data_root and data_prefix can name: {listed(near)}'
         raise FileNotFoundError(
             f'{folder} is not a data set or a split that '
-            'datasets.load_dataset(NAME).save_to_disk(FOLDER) wrote. '
-            f'data_root and data_prefix can name: {listed(near)}'
+            'datasets.load_dataset(NAME).save_to_disk(FOLDER) wrote'
+            f'{advice if near else ""}'
         )
     try:
         state = json.loads(Path(folder, 'state.json').read_text())

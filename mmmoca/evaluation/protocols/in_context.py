@@ -217,7 +217,7 @@ def in_context_masks(
             size of the images.
         val (tuple[Tensor, list[np.ndarray]]): The same for the images to
             segment.
-        bank_size (int): Largest number of patches in the bank. All images
+        bank_size (int): Intended number of patches in the bank. All images
             contribute equally, with at least one patch each.
         seed (int): Seed of the choice of patches.
 
