@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mmmoca.messages import printable
 
+from .errors import CheckpointError
 from .read import read_checkpoint
 
 # A run writes this file if it is stopped between two regular checkpoints.
@@ -132,6 +133,24 @@ def left_checkpoints(folder: str | os.PathLike) -> list[Path]:
     """
     folder = Path(folder)
     return [*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)]
+
+
+def refuse_used(folder: str | os.PathLike, *found: Path | str) -> None:
+    """Refuse a work dir that contains checkpoints of an earlier run.
+
+    Args:
+        folder (str | os.PathLike): The folder, which need not exist.
+        *found (Path | str): Checkpoints in it that are already known.
+
+    Raises:
+        CheckpointError: If there is any. The message names one.
+    """
+    if left := [*found, *left_checkpoints(folder)]:
+        raise CheckpointError(
+            f'{folder} contains checkpoints, such as {left[0]}: add --resume '
+            '(resume=True) to continue their run, or choose another work dir '
+            '(--work-dir, out=)'
+        )
 
 
 def not_finite(state_dict: Mapping[str, object]) -> list[str]:

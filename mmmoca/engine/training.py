@@ -10,7 +10,7 @@ from mmengine.dist import is_main_process
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints.run_folder import FolderLock
+from mmmoca.checkpoints.run_folder import FolderLock, refuse_used
 
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
@@ -45,7 +45,7 @@ def run(cfg: Config, progress: bool = False) -> Runner:
     with ExitStack() as stack:
         # Lock before building the runner, which writes its log to the work
         # dir: two runs that start in the same second would share one log.
-        on_main_process(_lock, cfg.work_dir, stack)
+        on_main_process(_lock, cfg.work_dir, bool(cfg.get('resume')), stack)
         runner = build_runner(cfg, dataset)
         if progress:
             _show_progress(runner)
@@ -86,8 +86,14 @@ def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
     return runner
 
 
-def _lock(folder: str, stack: ExitStack) -> None:
+def _lock(folder: str, resumes: bool, stack: ExitStack) -> None:
+    """Lock a work dir; refuse to overwrite the checkpoints in it.
+
+    The second is for configs without :class:`AtomicCheckpointHook`.
+    """
     stack.callback(FolderLock(folder).release)
+    if not resumes:
+        refuse_used(folder)
 
 
 def _show_progress(runner: Runner) -> None:

@@ -212,6 +212,10 @@ def test_nothing_starts_over_what_a_run_has_left(root):
         with pytest.raises(CheckpointError, match='--resume'):
             build(root, file.parent.name, resume=resume).train()
         assert file.exists()
+    # MMEngine's own hook would overwrite the file.
+    options = {'default_hooks.checkpoint.type': 'mmengine.CheckpointHook'}
+    with pytest.raises(CheckpointError, match='--resume'):
+        run(demo_config(root, 'left_False', **OPTIONS | options))
 
 
 def warnings_of(runner):

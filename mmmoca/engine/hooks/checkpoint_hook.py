@@ -8,14 +8,14 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import CheckpointError, guarded, run_record
+from mmmoca.checkpoints import guarded, run_record
 from mmmoca.checkpoints.run_folder import (
     INTERRUPTED,
     FolderLock,
     find_checkpoints,
-    left_checkpoints,
     newest_checkpoint,
     not_finite,
+    refuse_used,
 )
 from mmmoca.checkpoints.write import plain
 from mmmoca.engine.mmengine import (
@@ -203,12 +203,7 @@ class AtomicCheckpointHook(CheckpointHook):
             if newest:
                 return newest
         named = find_checkpoints(folder, self.filename_tmpl)
-        if left := [*problems, *named, *left_checkpoints(folder)]:
-            raise CheckpointError(
-                f'{folder} contains checkpoints, such as {left[0]}: add '
-                '--resume (resume=True) to continue their run, or choose '
-                'another work dir (--work-dir, out=)'
-            )
+        refuse_used(folder, *problems, *named)
         return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
