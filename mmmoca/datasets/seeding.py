@@ -134,7 +134,8 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(size)
             if self.shuffle:
                 order = torch.randperm(size, generator=generator)
-            # If infinite, no sample repeats: ranks continue in the next epoch.
+            # A finite sampler repeats samples so that all ranks get as many.
+            # An infinite one continues with the next epoch instead.
             end = size if self.infinite else self.total_size
             places = torch.from_numpy(np.arange(start, end, step))
             # One list of all indices would take 40 bytes per sample.
