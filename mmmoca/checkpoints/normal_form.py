@@ -242,7 +242,8 @@ def _with_rotary_parts(
     """
     state = dict(state_dict)
     dims = len(state[PROJECTION])
-    # Older files of this package contain a pos_embed of zeros and the periods.
+    # Older files of this package contain the periods, and also a pos_embed
+    # that is all zeros.
     if state.pop('pos_embed', torch.zeros(1)).any():
         raise CheckpointError(
             f'the encoder in {source} has both rotary and added positions'

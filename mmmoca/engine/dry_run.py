@@ -187,8 +187,8 @@ def dry_run(
     small = run.steps < SHORT and run.batch > BEST_BATCH
     if cfg.get('settings') == 'own_images' and small:
         report['a smaller batch'] = (
-            f'{BEST_BATCH} images a step gave a small ViT the best features '
-            'in the same time (docs/benchmarks/own_images.md)'
+            f'for equal training time, {BEST_BATCH} images a step gave a '
+            'small ViT the best features (docs/benchmarks/own_images.md)'
         )
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
@@ -220,7 +220,7 @@ def _described(mask: Mask) -> str:
     seen, predicted = ({*part[0].tolist()} for part in parts)
     text = f'{len(seen)} patches seen, {len(predicted)} predicted'
     both = len(seen & predicted)
-    return f'{text}, of which it sees {both}' if both else text
+    return f'{text}, {both} of them both' if both else text
 
 
 def _without_gradient(runner: Runner) -> dict[str, str]:

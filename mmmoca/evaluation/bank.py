@@ -106,7 +106,7 @@ class ShardedBank:
         ).unique()
 
     def serve(self, k: int) -> None:
-        """Search for the other ranks until they have no more queries."""
+        """Answer the other ranks' queries until they have no more."""
         while self.search(None, k) is not None:
             pass
 

@@ -45,8 +45,8 @@ class OnlineCodebook(BaseModule):
     optimiser step.
 
     The softmax temperature of the targets is mu / 10 as in the authors' code,
-    where mu is the running mean similarity difference. (The paper prints the
-    inverse, 1 / (10 mu).)
+    where mu is the running mean similarity difference. (The paper prints
+    1 / (10 mu), with mu in the denominator by mistake.)
 
     ``centre`` is not in the paper. It keeps a running mean of the teacher's
     tokens at each position. This mean is subtracted before tokens are assigned

@@ -387,8 +387,8 @@ def images_section(
             section.wrong.append(
                 f'{role}: images have the labels {listed(foreign)}, but '
                 f'the head has {num_classes} classes, numbered from 0: '
-                'correct model.head.num_classes, or number the classes in '
-                'the lists from 0'
+                'correct model.head.num_classes, or the labels in the list of '
+                'images (ann_file), which must count from 0'
             )
     section.odd += _unlike_known(sets)
     section.wrong += _other_classes(sets)

@@ -64,8 +64,8 @@ def choose_patches(
     """Draw patches of an image, preferably of its rare classes.
 
     For each class that occurs in a patch, the image's patches with this class
-    are counted. The score of the patch is the sum of these counts times a
-    random number from U(0, 1). The patches with the lowest scores are drawn.
+    are counted. These counts are added up, and the sum is multiplied by one
+    random number from U(0, 1). The patches with the lowest products are drawn.
 
     Args:
         shares (Tensor): Shares of the labels in each patch of an image,
@@ -186,7 +186,7 @@ class PatchBank:
         )
 
     def serve(self, k: int) -> None:
-        """Search for the other ranks until they have no more images."""
+        """Answer the other ranks' queries until they have no more images."""
         self._bank.serve(k)
 
 
