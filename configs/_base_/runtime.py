@@ -6,7 +6,12 @@ default_scope = 'mmpretrain'
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     # All curves count iterations, including those of k-NN.
-    logger=dict(type='LoggerHook', interval=100, log_metric_by_epoch=False),
+    logger=dict(
+        type='LoggerHook',
+        interval=100,
+        ignore_last=False,  # also log the last step of each epoch
+        log_metric_by_epoch=False,
+    ),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(
         type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3

@@ -200,11 +200,12 @@ def parse_args() -> argparse.Namespace:
         metavar='ROW',
         help='names of configs, without .py (by default all)',
     )
-    parser.add_argument('--seeds', type=positive, default=3)
-    parser.add_argument('--steps', type=positive, default=600)
-    parser.add_argument(
-        '--jobs', type=positive, default=1, help='number of runs at a time'
-    )
+    seeds = 'number of seeds of each row (3)'
+    parser.add_argument('--seeds', type=positive, default=3, help=seeds)
+    steps = 'number of training steps of each run (600)'
+    parser.add_argument('--steps', type=positive, default=600, help=steps)
+    jobs = 'number of runs at a time (1)'
+    parser.add_argument('--jobs', type=positive, default=1, help=jobs)
     return parser.parse_args()
 
 
