@@ -40,7 +40,8 @@ class Encoder(BaseModel):
             final norm.
         settings (Preprocessing): How images are prepared for the ViT.
         preset (Preset): The published evaluation settings of the encoder's
-            method, with the feature that the encoder's run recorded.
+            method. A feature that the encoder's run recorded replaces the
+            published one.
         metainfo (dict): ``checkpoint`` (its path), ``layout``, ``which`` and
             ``feature`` (see :class:`~mmmoca.checkpoints.Backbone`),
             ``num_heads`` and ``norm_eps``.
@@ -141,9 +142,9 @@ class Encoder(BaseModel):
             images (Any): A folder of images at any depth, a folder of shards,
                 or a Hugging Face data set, on disk or opened; an image as a
                 file, as the bytes of a file, as a PIL image or as a uint8
-                array, (H, W, 3) in RGB or (H, W); a list of any of these; an
-                array of paths or of images; or a normalised tensor, (B, C, H,
-                W).
+                array, (H, W, 3) in RGB or (H, W); a list of folders and
+                images; an array of paths or of images; or a normalised
+                tensor, (B, C, H, W).
             batch_size (int): Images in a batch. Defaults to 64.
             features (Sequence[str]): The kinds to return: 'cls', 'avg' and
                 'patches' after the final norm, 'raw_cls' and 'raw_avg' before

@@ -157,7 +157,8 @@ def safe_unpickling() -> Iterator[None]:
     numbers and arrays, and ``argparse.Namespace``. It ignores what other code
     in the process added with ``torch.serialization.add_safe_globals``, such as
     the real ``getattr``, which MMEngine adds. Afterwards, PyTorch's list is
-    as before; PyTorch's own context, ``safe_globals``, would shorten it.
+    as before. PyTorch's own context, ``safe_globals``, is not used, because it
+    would also remove entries that other code had added before.
     """
     with _LOCK:
         before = torch.serialization.get_safe_globals()

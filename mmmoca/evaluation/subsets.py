@@ -201,7 +201,8 @@ def draw_subset(
     """
     given = shots if percent is None else percent
     both = (shots is None) == (percent is None)
-    if both or not (given > 0 and (percent or 0) <= 100):  # nor NaN
+    # For NaN, `given > 0` is False.
+    if both or not (given > 0 and (percent or 0) <= 100):
         raise ValueError(
             'set either shots (at least 1) or percent (above 0 and at most '
             f'100), but got shots={shots} and percent={percent}'

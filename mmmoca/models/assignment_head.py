@@ -172,7 +172,10 @@ class AssignmentHead(BaseModule):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> AssignmentLosses:
-        """Compute both losses, averaged over rounds and summed over the views.
+        """Compute both losses with their weights, for both views together.
+
+        :meth:`loss_img` and :meth:`loss_loc` are means over the two views. The
+        factor 2 turns them into sums.
 
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,

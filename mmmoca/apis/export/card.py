@@ -151,8 +151,9 @@ def write_card(
     text = _CARD.format(
         prepare=prepare.replace('FOLDER', name),
         usage=usage.replace('FOLDER', name),
-        title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
-        f'of {arch["embed_dims"]}, patches of {height} x {width}',
+        title=f'{"MOCA " if ours else ""}ViT with {arch["num_layers"]} layers '
+        f'of {arch["embed_dims"]} channels, and patches of '
+        f'{height} x {width} pixels',
         source=printable(record['source']),
         sha256=record['sha256'],
         which=record['which'],

@@ -160,8 +160,8 @@ class ImageFacts:
         self, info: dict, load: LoadImageFromFile, header: Header
     ) -> None:
         """Count what the pixels of an image show, see :meth:`add_file`."""
-        # The size in the entry is not passed on. `add_file` has reported a
-        # wrong size, and the loader would raise an error for it.
+        # The size in the entry is not passed on. If it is wrong, `add_file` has
+        # already reported it, and the loader would raise an error here.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
         between = (img >= LABELS) & (img < 255)
@@ -260,13 +260,14 @@ def image_facts(
     """Look at the images of a data set.
 
     The headers of at most 20 000 files are read, in random order. The set's
-    loader also decodes the first ``pixels`` of these images.
+    loader also decodes some of these images.
 
     Args:
         dataset (Sized): An MMEngine data set, or a wrapper of data sets.
-        pixels (int): Number of images to decode.
-        seconds (float): Time after which no more headers are read, once
-            ``pixels`` images have been decoded.
+        pixels (int): Number of images to decode. They are the first ones, and
+            all whose files are cut short.
+        seconds (float): Time limit for reading headers. It does not apply to
+            the first ``pixels`` images.
 
     Returns:
         ImageFacts: The facts.

@@ -43,8 +43,8 @@ class NonFiniteLossError(DivergedError):
 class StepLogHook(Hook):
     """Logs a step's scalars without making the host wait for the device.
 
-    MMEngine reads every logged scalar after every step, so that the host
-    waits for the device each time. This hook keeps the scalars on the device.
+    MMEngine reads every logged scalar after every step, which makes the host
+    wait for the device each time. This hook keeps the scalars on the device.
     Before a log line, at the end of an epoch and before a checkpoint, it reads
     all new scalars in one transfer. The logged numbers are the same, and other
     hooks find the scalars in ``outputs`` as usual.
@@ -114,7 +114,8 @@ class StepLogHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:
         """Keep the step's scalars; read them if a log line is due."""
-        # Between micro-batches, the norm and the flag are of an earlier step.
+        # Until the last micro-batch of a step, `grad_norm` and `skipped` are
+        # those of the previous step.
         if stepped(runner):
             norm = getattr(runner.optim_wrapper, 'grad_norm', None)
             step = dict(grad_norm=norm, skipped=skipped(runner))

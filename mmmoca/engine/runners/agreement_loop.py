@@ -34,8 +34,8 @@ class NeighbourAgreementValLoop(FeatureLoop):
         *args: See :class:`FeatureLoop`. The loader yields two views of each
             image, the same ones in each pass. Its config may be from
             :func:`~mmmoca.engine.views.views_loader`.
-        k (int): Number of neighbours, at most a tenth of the images.
-            Defaults to 10.
+        k (int): Number of neighbours. It is reduced to a tenth of the number
+            of images if it is larger. Defaults to 10.
         baselines (bool): Whether to measure two baselines before the first
             training step, the initial encoder and raw pixels, and to log the
             gain at the end of training. Defaults to False.

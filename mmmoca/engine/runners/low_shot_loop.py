@@ -29,9 +29,9 @@ class LowShotTestLoop(FeatureLoop):
     each set of images. The ranks divide the regressions among themselves.
 
     Each image's data sample gets ``lowshot_pred`` for
-    :class:`LowShotAccuracy`: a dict from the name of each subset to the labels
-    that the classifiers of its sets predict. A warning names the regressions
-    that do not converge.
+    :class:`LowShotAccuracy`: a dict that maps each name in ``subsets`` to a
+    list of labels, one from the classifier of each of its training sets. A
+    warning names the regressions that do not converge.
 
     Args:
         *args: See :class:`FeatureLoop`.
