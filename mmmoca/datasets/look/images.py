@@ -160,8 +160,8 @@ class ImageFacts:
         self, info: dict, load: LoadImageFromFile, header: Header
     ) -> None:
         """Count what the pixels of an image show, see :meth:`add_file`."""
-        # The size in the entry is not passed on. If it is wrong, `add_file` has
-        # already reported it, and the loader would raise an error here.
+        # The size in the entry is not passed on. If it is wrong, `add_file`
+        # has already reported it, and the loader would raise an error here.
         img = load(dict(img_path=info['img_path']))['img']
         img = np.atleast_3d(img).astype(np.float64)
         between = (img >= LABELS) & (img < 255)
