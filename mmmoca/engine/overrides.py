@@ -199,8 +199,8 @@ def _check_key(
         name, [*settings, *known], 1
     )
     hint = f'did you mean {listed(near)}? ' if near else ''
-    short = f', or {", ".join(settings)}' if settings else ''
+    short = f'one of the settings {", ".join(settings)}, or ' * bool(settings)
     raise ValueError(
-        f'there is no setting {key}: {hint}Write full keys, such as '
-        f'optim_wrapper.optimizer.lr{short}'
+        f'there is no setting {key}: {hint}Write {short}a full key, such as '
+        'optim_wrapper.optimizer.lr'
     )

@@ -19,8 +19,9 @@ _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     """Return the values that each file writes itself.
 
-    These are the values that differ from those of its bases, whatever code
-    computes them, and the values that its text alone determines.
+    A file writes a value itself if it differs from the value in its bases. It
+    does not matter what code computes it. A file also writes a value itself if
+    an assignment gives the value without reading the bases.
 
     Args:
         files (Sequence[ConfigFile]): All files of a config, each after its
@@ -46,8 +47,8 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
         }
         if file.bases:
             known = ChainMap(*(values[name] for name in file.bases))
-            # A base's data set stays the same if a file puts it into a
-            # wrapper.
+            # If a file puts a base's data set into a wrapper, the keys change,
+            # but the file has not written the values.
             twins: dict[str, list[str]] = defaultdict(list)
             for key in known:
                 twins[_bare(key)].append(key)
@@ -69,9 +70,9 @@ def _values(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yield each value's dotted key, the value, and whether it is in a list.
 
-    In a key, the type of a dict stands for its index in a list. A dict is left
-    out if its type occurs twice. In ``datasets``, and in lists that contain
-    anything but dicts, the key has the index.
+    For a dict in a list, the key contains the type of the dict instead of its
+    index. A dict is left out if its type occurs twice. In ``datasets``, and in
+    lists that contain anything but dicts, the key contains the index.
     """
     for name, value in part.items():
         key = f'{start}{name}'

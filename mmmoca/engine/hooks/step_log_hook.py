@@ -52,7 +52,8 @@ class StepLogHook(Hook):
     The hook stops the run, before a checkpoint is written, if
 
     - the loss of a step is not finite;
-    - clipped gradients are not finite and no loss scaler handles them;
+    - the norm of the gradients is not finite, in a run that clips gradients
+      and does not scale the loss;
     - the loss scaler skips 32 steps in a row. With a scaler, the log shows
       ``skipped``, 1 for a skipped step.
 
