@@ -311,7 +311,8 @@ SETTINGS: dict[str, Callable] = {
 }
 
 
-# Setting -> key. A file that writes the key does not inherit the setting.
+# Setting -> key that displaces it: a file that writes the key does not inherit
+# the setting.
 REPLACED_BY = dict(epochs='train_cfg.max_iters', steps='train_cfg.max_epochs')
 
 

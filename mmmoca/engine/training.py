@@ -89,7 +89,7 @@ def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
 def _lock(folder: str, resumes: bool, stack: ExitStack) -> None:
     """Lock a work dir; refuse to overwrite the checkpoints in it.
 
-    The second is for configs without :class:`AtomicCheckpointHook`.
+    The refusal is for configs without :class:`AtomicCheckpointHook`.
     """
     stack.callback(FolderLock(folder).release)
     if not resumes:
