@@ -134,8 +134,8 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(size)
             if self.shuffle:
                 order = torch.randperm(size, generator=generator)
-            # A finite sampler repeats samples so that all ranks get as many.
-            # An infinite one continues with the next epoch instead.
+            # A finite sampler repeats samples, so that all ranks get the same
+            # number. An infinite one continues with the next epoch instead.
             end = size if self.infinite else self.total_size
             places = torch.from_numpy(np.arange(start, end, step))
             # One list of all indices would take 40 bytes per sample.
@@ -182,8 +182,9 @@ class ResumableBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the batches, except the skipped ones."""
-        # A generator skips only when it is read: a loader with workers asks
-        # for two iterators, and reads only the second one.
+        # This method is a generator, so that only an iterator that is read
+        # skips batches. A loader with workers asks for two iterators, and reads
+        # only the second one.
         skip, self._to_skip = self._to_skip, 0
         yield from islice(self.batches, skip, None)
 

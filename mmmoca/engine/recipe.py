@@ -50,8 +50,8 @@ class RunSize(NamedTuple):
         images (int): N, number of images in the training set.
         batch (int): B, number of images in an optimiser step.
         steps (int): S, number of optimiser steps.
-        missing (int): Number of images by which the smallest step is below B,
-            see :func:`~mmmoca.engine.steps.fewest_images`.
+        missing (int): B minus the number of images in the smallest step, see
+            :func:`~mmmoca.engine.steps.fewest_images`.
     """
 
     images: int

@@ -14,7 +14,10 @@ from mmmoca.registry import METRICS
 
 
 def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
-    """Compute the accuracies in percent, for each set if there are several.
+    """Compute the accuracies in percent.
+
+    If a result has a value for each of several training sets, as in low-shot
+    classification, there is an accuracy for each set.
 
     Args:
         results (list[dict]): What :meth:`ImageMetric.record` returned for each
