@@ -183,8 +183,8 @@ class ResumableBatchSampler(BatchSampler):
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the batches, except the skipped ones."""
         # This method is a generator, so that only an iterator that is read
-        # skips batches. A loader with workers asks for two iterators, and reads
-        # only the second one.
+        # skips batches. A loader with workers asks for two iterators, and
+        # reads only the second one.
         skip, self._to_skip = self._to_skip, 0
         yield from islice(self.batches, skip, None)
 
