@@ -347,8 +347,9 @@ class Encoder(BaseModel):
         kept = {kind: getattr(found, kind).float().cpu() for kind in features}
         if not all(part.isfinite().all() for part in kept.values()):
             raise ValueError(
-                'the encoder gives features that are not finite: it has '
-                'diverged, or its weights or the images do not fit it'
+                'the encoder gives features that are not finite: its training '
+                'has diverged, or the images differ too much from those of its '
+                'training'
             )
         return Embeddings(**kept)
 

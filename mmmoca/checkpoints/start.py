@@ -162,7 +162,7 @@ def take_backbone(
         return []
     backbone = find_backbone(checkpoint, source=source)
     role = 'encoder' if backbone.which == 'only' else backbone.which
-    done = f'the backbone is its {role}, of layout {backbone.layout}'
+    done = f"the backbone is the file's {role}, of layout {backbone.layout}"
     changes = [done, *backbone.changes]
     if isinstance(vit, VisionTransformer):
         backbone, fitted = fit(backbone, vit)

@@ -187,7 +187,7 @@ def _check_key(
     if isinstance(value, dict | list):
         read = any(name in file.read for file in files)
         same = [k for k, v in entries(cfg) if '.' in k and v == value]
-        if name in RUN_KEYS:  # the model has its own
+        if name in RUN_KEYS:  # the key in `model` is read instead
             same = [f'model.{name}']
         elif not (read and same and value):
             return  # the user's own code may read it

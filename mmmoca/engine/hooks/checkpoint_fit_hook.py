@@ -175,14 +175,15 @@ class CheckpointFitHook(Hook):
                     runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
-            config = Path(source).with_suffix('.py')  # WinningHeadHook's
+            # WinningHeadHook writes such a config next to its checkpoint.
+            config = Path(source).with_suffix('.py')
             hint = f'. Its own config is {config}' if config.is_file() else ''
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained{hint}'
             )
-        # A part of the model that the file lacks altogether, such as a head,
-        # is new, and a final norm may be missing. Anything else that does not
-        # match is logged as a warning.
+        # There is no warning for new parts of the model, such as a head, of
+        # which the file has nothing, nor for a final norm that it lacks.
+        # Anything else that does not match is logged as a warning.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
         new = own.keys() - saved.keys() - norms
         new = {name.partition('.')[0] for name in new}

@@ -134,7 +134,10 @@ class KNNValLoop(FeatureLoop):
             )
 
     def measure(self, encode: Callable | None = None) -> dict:
-        """Classify and compare neighbours; see :meth:`FeatureLoop.measure`."""
+        """Measure k-NN accuracy, and also the agreement of neighbours if set.
+
+        See :meth:`FeatureLoop.measure`.
+        """
         metrics = super().measure(encode)
         if self.agreement is not None:
             metrics |= self.agreement.measure(encode)

@@ -71,8 +71,8 @@ def fit_low_shot(
     c = 1 / regularization
     if len(np.unique(labels)) == 2:
         # For two classes, scikit-learn fits a single weight vector: the
-        # difference between a softmax's two vectors, w and -w. Its squared
-        # norm, 4 |w|^2, is twice the sum of theirs, 2 |w|^2.
+        # difference 2 w between a softmax's two vectors, w and -w. Its squared
+        # norm is 4 |w|^2. Those of w and -w add up to half of that.
         c *= 2
     # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
     # is divided by n. The features are float64, because in float32 the
