@@ -18,7 +18,8 @@ class _Registry(Registry):
     MMEngine uses the scope ``mmmoca`` to build the parts that a config
     inherits with ``_base_ = 'mmmoca::...'``. These parts were written for the
     scope ``mmpretrain``, ``mmseg`` or ``mmdet``. mmseg and mmdet have their
-    own classes under some of MMCV's names.
+    own classes under some of MMCV's names, so the scope of the run takes
+    precedence over MMEngine's registries, which contain MMCV's classes.
     """
 
     def get(self, key: str) -> Any:

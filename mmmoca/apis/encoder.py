@@ -348,7 +348,7 @@ class Encoder(BaseModel):
         if not all(part.isfinite().all() for part in kept.values()):
             raise ValueError(
                 'the encoder gives features that are not finite: its training '
-                'has diverged, or the images differ too much from those of its '
+                'has diverged, or these images are very unlike those of the '
                 'training'
             )
         return Embeddings(**kept)

@@ -77,9 +77,9 @@ TIMM = NameTable(
     ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
     ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
     ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma', 'blocks.#.gamma_2'),
-    # timm's name, then the one of DINOv3's authors, who also save periods.
+    # timm's name, then the one of DINOv3's authors.
     ('register_tokens', 'reg_token', 'storage_tokens'),
-    ('rotary_periods', 'rope_embed.periods'),
+    ('rotary_periods', 'rope_embed.periods'),  # only in files of these authors
     ('ln1', 'norm'),
     ('ln2', 'fc_norm'),  # after mean pooling
     # DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.

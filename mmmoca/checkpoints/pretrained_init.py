@@ -27,9 +27,9 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
 
     The weights that were read stay in memory until MMEngine loads them.
     The ``init_cfg`` of a module is rewritten, because many classes of models
-    read it themselves. They would ignore a prefix. If the only Pretrained init
-    is in a list, or has the class ``PretrainedInit`` as its type, they would
-    also overwrite the loaded weights.
+    read it themselves. They would ignore a prefix. They would also overwrite
+    the loaded weights with their own initialisation if ``init_cfg`` is a list,
+    or has the class ``PretrainedInit`` as its type.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that

@@ -232,7 +232,7 @@ def local_file(source: str) -> Iterator[str]:
             instance because the scheme is unknown; or if a model zoo has no
             such model.
     """
-    # Files come first, because a folder may be named like a scheme.
+    # Look for a local file first: s3://x may be a file in a folder named s3:.
     if os.path.isfile(os.path.expanduser(source)) or '://' not in source:
         yield source
         return

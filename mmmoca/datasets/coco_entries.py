@@ -140,8 +140,8 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     # pycocotools allocates memory for each pixel along the outline, or fails.
     if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
         return 'segmentation reaches far beyond the image'
-    # Coordinates in the image's corner pixel are also at most 1, but then the
-    # box is small.
+    # Fractions are at most 1. So are the coordinates of an object that is
+    # inside the image's corner pixel, but such an object has a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
         return 'segmentation is in fractions of the image, not in pixels'
     return None
@@ -161,7 +161,7 @@ def _evaluation_problem(one: dict, masks: bool) -> str | None:
 
 
 def _counts(rle: Any) -> list[int]:
-    """Return the counts of an RLE, in any order; [] if it is not an RLE."""
+    """Return the counts of an RLE, perhaps reordered; [] for anything else."""
     if isinstance(rle, list) and set(map(type, rle)) <= {int}:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):

@@ -143,8 +143,9 @@ class HFRows(Sequence):
             raise ValueError('the data set is empty')
         if dataset.format['type'] == 'custom':
             raise ValueError(
-                'images are read as they are stored, without the function of '
-                'with_transform: pass dataset.with_format(None)'
+                'images are read as they are stored, so the function that '
+                'with_transform has set would have no effect: pass '
+                'dataset.with_format(None)'
             )
         self.column = _choose(dataset, 'image_column', column, 'Image')
         self.folder = folder
@@ -181,7 +182,7 @@ def _load(folder: str) -> 'Dataset':
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
-        advice = f'. data_root and data_prefix can name: {listed(near)}'
+        advice = f'. Nearby are {listed(near)}: correct data_root, data_prefix'
         raise FileNotFoundError(
             f'{folder} is not a data set or a split that '
             'datasets.load_dataset(NAME).save_to_disk(FOLDER) wrote'

@@ -180,8 +180,8 @@ def judge_images(dataset: Sized) -> None:
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
     black, so :class:`LoadImage` replaces it. Then images are tried until one
-    can be used. LoadBands will expect the bit depth of this image in every
-    worker.
+    can be used. If the loader is :class:`LoadBands`, it keeps the bit depth of
+    this image, so that all workers expect the same.
 
     Args:
         dataset (Sized): The data set, from any package, or a wrapper of data

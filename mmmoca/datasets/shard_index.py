@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Lists the images in a tar file that any program may have written."""
+"""Lists the images in a tar file, whichever program has written it."""
 
 import hashlib
 import json

@@ -18,8 +18,8 @@ from mmmoca.messages import listed
 
 from .options import entries, keys_named
 
-# OpenMMLab's MMEngine writes the class and its file before this text. The fork
-# of MMEngine does not.
+# OpenMMLab's MMEngine writes the class and its file before this text. Its
+# fork, onedl-mmengine, does not.
 _UNKNOWN_ARGUMENT = re.compile(
     r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'"
 )
@@ -29,7 +29,7 @@ _UNKNOWN_CLASS = re.compile(r'([\w.]+) is not in the \S+::(.+) registry')
 
 @contextmanager
 def explained(cfg: dict) -> Iterator[None]:
-    """Make a registry's error name the key and its possible values.
+    """Replace an error of a registry with one that names the config key.
 
     Args:
         cfg (dict): The config whose parts are built.

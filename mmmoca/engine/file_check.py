@@ -48,10 +48,10 @@ def check_paths(cfg: Config, *stages: str) -> None:
         if kind == 'mmmoca.ImageFolder' and Path(root).expanduser().is_file():
             raise ValueError(
                 f'{key}.data_root={root} is a file, not a folder of images. '
-                'Unpack an archive, or write '
-                'train_dataloader.dataset.type=mmmoca.ImageShards for tar '
-                'files. Pass a list of names as '
-                'train_dataloader.dataset.ann_file'
+                'If it is a tar file of images, write '
+                'train_dataloader.dataset.type=mmmoca.ImageShards; if it is '
+                'another archive, unpack it; if it is a list of names, pass '
+                'it as train_dataloader.dataset.ann_file'
             )
         if ours and local and not Path(root).expanduser().is_dir():
             known = settings_of(cfg)

@@ -71,7 +71,7 @@ class ViTFeaturePyramid(BaseModule):
             raise ValueError(
                 f'ViTFeaturePyramid makes maps of strides {possible} from '
                 f'patches of {patch_size} pixels, not {list(strides)}: choose '
-                'strides from the first list, in the heads too'
+                'strides from the first list, and set the same in the heads'
             )
         self.scales = nn.ModuleList(known[scale]() for scale in scales)
 

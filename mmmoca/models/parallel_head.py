@@ -20,7 +20,8 @@ class ParallelHead(BaseModule):
         in_channels (int): D, width of the features.
         num_classes (int): C, number of classes.
         base_lrs (Sequence[float]): The learning rate of each classifier for a
-            batch of 256. The metric reports these numbers.
+            batch of 256. :class:`~mmmoca.evaluation.LinearProbeAccuracy`
+            reports them.
 
     Raises:
         ValueError: If there is no learning rate, one is not above 0, or

@@ -26,8 +26,8 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
-# Scalars that every run logs but that get no panel. All others come from the
-# user's own classes or hooks.
+# Scalars that every run logs but that get no panel. Scalars that are neither
+# here nor in PANELS come from the user's own classes or hooks.
 WITHOUT = (
     *('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped'),
     *('knn/', 'agreement/'),

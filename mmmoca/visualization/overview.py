@@ -90,7 +90,7 @@ def draw_overview(
     ]
     names = ['\n'.join(name) for name in shown.names]
     legend = LEGEND if None in shown.labels else LEGEND + FRAMES
-    legend += f'nearest: of {len(known)} images drawn from {root_of(bank)}'
+    legend += f'nearest: among {len(known)} random images of {root_of(bank)}'
     title = f'{checkpoint}, images of {root_of(queries)}'
     height, width = packed.shape[-2:]
     return draw_tiles(

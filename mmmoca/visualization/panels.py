@@ -160,8 +160,8 @@ def mask_panel(
         num_workers (int): Number of processes that read images.
 
     Returns:
-        Panel: The masks, laid over the images. None if the images
-        shown or the other images have no masks, or if the images have bands.
+        Panel: The masks, laid over the images. None if the images shown or the
+        other images have no masks, or if they are loaded by LoadBands.
     """
     own = shown.places_in(bank)
     bank = bank.part([i for i in range(len(bank)) if i not in own])

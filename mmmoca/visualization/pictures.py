@@ -87,8 +87,8 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
     The first three principal components of all ``features`` become red,
     green and blue. In each image the 2nd percentile of a component becomes 0
-    and the 98th becomes 1. scikit-learn chooses the components' signs from the
-    features.
+    and the 98th becomes 1. The components' signs depend on the features, so a
+    colour may be inverted between two calls.
 
     Args:
         features (np.ndarray): At least three features, (N, ..., D).

@@ -40,7 +40,7 @@ def test_overview_of_a_checkpoint(tmp_path):
     assert rows == ['class_0'] * 3 + ['class_1'] * 3
     assert 'masks' not in texts
     assert any('a.pth' in text and f'{tmp_path}/val' in text for text in texts)
-    legend = f' 7 images drawn from {tmp_path}/train'
+    legend = f' 7 random images of {tmp_path}/train'
     assert any(legend in text for text in texts)
     framed = sum((list(axes.patches) for axes in figure.axes), [])
     assert len(framed) == 60

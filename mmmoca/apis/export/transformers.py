@@ -32,7 +32,8 @@ def _tokens(
         return 'ViTModel', dict(pooler_act='linear'), VIT
     if rotary and dinov2:
         raise CheckpointError(
-            'no class of DINOv2 has rotary positions: export to transformers'
+            "transformers' classes for DINOv2 have no rotary positions: write "
+            '--to transformers'
         )
     settings: dict = dict(layerscale_value=1.0)
     if registers or rotary:

@@ -65,7 +65,8 @@ class LookHook(Hook):
         head = getattr(model, 'head', None)
         classes = getattr(head, 'num_classes', None)
         look = on_main_process(look_at, sets, numbers, self.pixels, classes)
-        # The loaders' workers should not report these images again.
+        # The loaders' workers should not report the images again that the look
+        # has named.
         for loader in loaders_by_role(runner).values():
             for part in members(loader.dataset):
                 if isinstance(load := loader_of(part), LoadImage):

@@ -60,7 +60,7 @@ class BaselinesHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Measure the baselines, unless they are known or not needed."""
-        # This includes a run that was stopped before its first step.
+        # A resumed run goes on even if it was stopped before its first step.
         goes_on = resumes(runner) and has_loaded(runner)
         loop = runner.train_loop
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
@@ -81,7 +81,8 @@ class BaselinesHook(Hook):
             for judgement in self.loop.judgements:
                 if (value := metrics.get(judgement.metric)) is None:
                     continue
-                # With the prefix val/, the log lines of validations show it.
+                # The prefix val/ lets the log lines of validations show the
+                # baseline, too.
                 key = judgement.baseline.format(name)
                 runner.message_hub.update_scalar(f'val/{key}', value)
                 runner.visualizer.add_scalars({key: value}, step=0)
@@ -108,7 +109,7 @@ class BaselinesHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the last metrics. A complete run that is resumed has none."""
+        """Keep the last metrics; there are none if the run was complete."""
         self.last = metrics or {}
 
     def after_train(self, runner: Runner) -> None:

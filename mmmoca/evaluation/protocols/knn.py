@@ -110,8 +110,9 @@ def knn_predictions(
     Yields:
         list[dict]: Batches of queries, with a dict for each query:
         ``sample_idx``, ``num_classes``, ``gt_label``, ``knn_pred`` (setting ->
-        up to five labels with a vote, best first), ``pred_score``, (C,), and
-        ``pred_label``, (1,). The last two come from the first setting.
+        the labels that got votes, at most five, best first), ``pred_score``,
+        (C,), and ``pred_label``, (1,). The last two come from the first
+        setting.
 
     Raises:
         ValueError: If the bank has only one class, or images without a class,
