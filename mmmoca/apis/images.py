@@ -33,7 +33,7 @@ def build_transform(config: dict) -> BaseTransform:
 
 
 class Images(Dataset):
-    """A data set of images of equal size, and of errors for unreadable ones.
+    """A data set of images of equal size; an unreadable one gives its error.
 
     Args:
         sources (Sequence[Any]): Paths, URLs of MMEngine's file backends,

@@ -10,7 +10,8 @@ from torch import nn
 
 from mmmoca.config_parts import preprocessor_of, short_name
 
-# The most patches in a recorded grid. Rotary positions are allocated for it.
+# The largest number of patches that a recorded grid may have, because rotary
+# positions are allocated for the grid.
 MOST_PATCHES = 2**20
 # Encoders of these packages can be rebuilt from their weights. The names of
 # other classes are recorded as `computed_by`.

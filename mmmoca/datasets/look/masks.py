@@ -41,8 +41,8 @@ class MaskFacts:
         masks (Counter[int]): Number of masks in which each class occurs, by
             class number. The key -1 counts the masks with left-out pixels.
         kinds (Counter[str]): Number of masks of each format, mode and bits.
-        palettes (Counter[bytes]): Number of masks with each palette, cut to
-            the colours of the classes.
+        palettes (Counter[bytes]): Number of masks with each palette. Only the
+            colours of the classes count.
         left_out (Counter[str]): Number of other files of each kind, in the
             folders of images and masks.
         wanted (str): Which files the data set uses.
