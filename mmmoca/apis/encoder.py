@@ -348,8 +348,8 @@ class Encoder(BaseModel):
         if not all(part.isfinite().all() for part in kept.values()):
             raise ValueError(
                 'the encoder gives features that are not finite: its training '
-                'has diverged, or these images are very unlike those of the '
-                'training'
+                'has diverged, its weights were loaded wrongly, or the images '
+                'do not suit it'
             )
         return Embeddings(**kept)
 

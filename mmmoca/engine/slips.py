@@ -13,7 +13,12 @@ from mmengine.config import Config
 from mmengine.optim import scheduler
 from mmengine.utils import to_2tuple
 
-from mmmoca.config_parts import member_configs, short_name, smallest_crop
+from mmmoca.config_parts import (
+    member_configs,
+    parts_of,
+    short_name,
+    smallest_crop,
+)
 from mmmoca.messages import listed
 
 from .config_check import RUN_KEYS, run_keys
@@ -64,9 +69,7 @@ def _rate_slip(cfg: Config) -> str | None:
 
 
 def _schedule_slip(cfg: Config) -> str | None:
-    schedules = cfg.get('param_scheduler') or ()
-    schedules = [schedules] if isinstance(schedules, dict) else schedules
-    names = [short_name(part) for part in schedules]
+    names = [short_name(part) for part in parts_of(cfg.get('param_scheduler'))]
     names = [n for n in names if n.endswith('LR') and hasattr(scheduler, n)]
     if not names or place(cfg, PROTOTYPE_LR)[1] is None:
         return None

@@ -161,7 +161,7 @@ def mask_panel(
 
     Returns:
         Panel: The masks, laid over the images. None if the images shown or the
-        other images have no masks, or if they are loaded by LoadBands.
+        other images have no masks, or if ResizeBands resizes them.
     """
     own = shown.places_in(bank)
     bank = bank.part([i for i in range(len(bank)) if i not in own])
