@@ -87,9 +87,10 @@ TIMM = NameTable(
 )
 _LAYER = 'encoder.layer.#'
 # Columns of the names that `save_pretrained` writes: for ViTModel; for
-# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, whose
-# layers have no `encoder.` before them. In memory, models of transformers 5
-# mix names of all three columns.
+# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, whose files
+# lack the `encoder.` before `layer`: `spelling` adds it on reading, and the
+# export removes it. In memory, models of transformers 5 mix names of all three
+# columns.
 VIT, DINOV2, DINOV3 = 1, 2, 3
 HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),

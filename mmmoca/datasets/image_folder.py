@@ -151,9 +151,9 @@ def visible_files(
     Hidden files are left out, and so are all files in a hidden folder, in a
     folder that a system makes (``@eaDir``, ``__MACOSX``), or in the folder of
     a run. Links are followed, but no folder is visited twice, and a folder
-    that contains the root is never visited. A link that leads nowhere or in a
-    circle is listed, so that reading it raises an error. Pipes, devices and
-    sockets are left out, because reading them may never end.
+    that contains the root is never visited. A link whose target is missing, or
+    that leads to itself, is listed, so that reading it raises an error. Pipes,
+    devices and sockets are left out, because reading them may never end.
 
     Args:
         root (str): The folder.

@@ -99,8 +99,8 @@ class SeededSampler(DefaultSampler):
                 isinstance(step, SeedTransforms) for step in transforms
             ):
                 raise ValueError(
-                    'the pipeline must begin with mmmoca.SeedTransforms, or '
-                    'a resumed run would see other views: add it, or set '
+                    'the pipeline has no mmmoca.SeedTransforms, so a resumed '
+                    'run would see other views: put it first, or set '
                     'sampler.type=DefaultSampler in the loader'
                 )
         super().__init__(dataset, shuffle=shuffle, seed=seed)

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Fast transforms for the two-view augmentation.
+"""Transforms for the two-view augmentation, and one for evaluation.
 
-They replace MMPreTrain's slow transforms of the same names one for one; flip,
-solarize, ``RandomApply``, ``MultiView`` and ``PackInputs`` are MMPreTrain's.
+Each replaces the transform of the same name in MMPreTrain or MMCV, mostly for
+speed. The configs take all others, such as flip and ``RandomApply``, from
+these packages.
 All images are BGR, as MMCV loads them.
 """
 
@@ -204,8 +205,8 @@ class GaussianBlur(_GaussianBlur):
             standard deviation in pixels, ``prob`` the probability of blurring.
         **kwargs: Further arguments of that class. ``magnitude_range=(0.1,
             2.0), magnitude_std='inf'`` draws the standard deviation uniformly
-            from that range. Without ``'inf'``, it is always the upper end of
-            the range.
+            from that range. With the default ``magnitude_std=0``, the
+            standard deviation is always the upper end of the range.
 
     Raises:
         ValueError: At build time, for a range that is negative or has its

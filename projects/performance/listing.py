@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Measure the time and memory to build a data set of millions of images.
 
-The names of the files of a folder are made up, because ten million files take
-too long to make; the time that a file system needs to list them is not
-included. The shard is a real tar file of 10 000 members, and further shards
-are links to it. Memory is the process's peak minus what it had after its
-imports; time is CPU time. Linux only.
+For folders, the names of the files are made up, because ten million files
+take too long to make; the time that a file system needs to list them is not
+included. For shards, one real tar file of 10 000 members is written, and all
+other shards are links to it. Memory is the process's peak minus what it had
+after its imports; time is CPU time. Linux only.
 
 Example:
     python projects/performance/listing.py --images 1e6
@@ -48,7 +48,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
     def files(root: str, *_: object) -> Iterator[str]:
         count = images if form == 'flat' else images // 1000
-        # The names are not in sorted order, as on a disk.
+        # As on a disk, the names are in no particular order.
         for i in (i * 7919 % count for i in range(count)):
             yield f'{root}/part-{i % 1000:05}/photo_{i:010}.jpg'
 

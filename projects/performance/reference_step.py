@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A training step computed as in the authors' code, from the same weights."""
+"""Our training step, computed as in the authors' code."""
 
 import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
@@ -45,7 +45,7 @@ def encode_one_by_one(
 def attend_to_unbound(
     layer: Attention, qkv: Tensor, angles: Tensor | None
 ) -> Tensor:
-    """Compute the attention of our ``_mix``, but slice as timm does."""
+    """Do what ``Attention._mix`` does, but split the tensor as timm does."""
     heads = qkv.unflatten(2, (3, layer.num_heads, layer.head_dims))
     heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, n, d)
     x = transformer.attention(*heads.unbind(0))
@@ -107,7 +107,7 @@ def straightforward(
 
 
 def _assign(tokens: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the codes of one view, its bags and similarity differences."""
+    """Return the codes, bags and msd of one view of each image."""
     distance = -F.linear(F.normalize(tokens, dim=2), targets.words)
     distance = distance.float()  # from half precision under autocast
     nearest, _ = distance.min(dim=2)
