@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar='DIR',
         help='where results go; a stopped demo continues from there (by '
-        'default work_dirs/demo, followed by the name of the --data folder)',
+        'default work_dirs/demo, or work_dirs/demo_NAME with --data DIR/NAME)',
     )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(

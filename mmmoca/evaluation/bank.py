@@ -64,7 +64,7 @@ def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
     this.
     """
     k = min(k, sims.shape[1])
-    # Value k + 1 shows whether other values equal the last chosen one.
+    # One value more than k shows whether others equal the last chosen one.
     top, columns = sims.topk(min(k + 1, sims.shape[1]))
     tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
     top, columns = top[:, :k], columns[:, :k]

@@ -17,12 +17,12 @@ from mmmoca.messages import listed
 def read_subset(
     path: str | Sequence[str], folder: str, classes: Sequence[str]
 ) -> dict[str, int]:
-    """Read a list of images in the public format.
+    """Read a list of images.
 
-    Each line names an image, such as ``n04235860_14959.JPEG``. The part
-    before the first ``_`` is the class, and the image is at
-    ``<folder>/<class>/<line>``. If file names do not contain the class, a line
-    is ``<class>/<image>``.
+    In the format of the published lists for ImageNet, each line names an
+    image, such as ``n04235860_14959.JPEG``. The part before the first ``_`` is
+    the class, and the image is at ``<folder>/<class>/<line>``. If file names
+    do not contain the class, a line is ``<class>/<image>``.
 
     Args:
         path (str | Sequence[str]): The list, or its lines.

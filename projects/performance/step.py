@@ -3,7 +3,7 @@
 
 Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints time, images per
-second, operations of the matrix products and memory.
+second, TFLOP/s of the matrix products and memory.
 
 ``--forms`` chooses what is measured: our step, our step with other settings,
 and the step as in the authors' code, from the same weights, with PyTorch's
@@ -92,18 +92,19 @@ def main() -> None:
     print(
         f'\nViT-{args.arch}, batch {batch}, {args.dtype}, '
         f'{args.compile or "eager"}, {name_of(device)}; '
-        'medians\nTFLOP/s: matrix products of ours; GiB: what the tensors '
-        'of a step take besides weights and optimiser state\n'
+        'medians\nTFLOP/s: the matrix products of our step, divided by the '
+        'time of the row; GiB: what the tensors of a step take besides '
+        'weights and optimiser state\n'
     )
     figures = [
         {
             'part': name,
             's': cost.seconds,
-            'first / it': seconds / cost.seconds,
+            'first row / this row': seconds / cost.seconds,
             'images/s': batch / cost.seconds,
             'TFLOP/s': products / cost.seconds,
             'GiB': cost.mebibytes / 1024,
-            'GiB, first / it': memory / cost.mebibytes,
+            'GiB, first row / this row': memory / cost.mebibytes,
         }
         for name, cost in costs.items()
     ]

@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Draw lists of a few labelled images of each class.
 
-Low-shot classification trains on these lists. They have the public format:
-each line is a file name such as ``n04235860_14959.JPEG``, or
-``<class>/<image>`` if the file names do not tell the class.
+Low-shot classification trains on these lists. They have the format of the
+published lists for ImageNet: each line is a file name such as
+``n04235860_14959.JPEG``, or ``<class>/<image>`` if the file names do not tell
+the class.
 """
 
 import argparse

@@ -119,7 +119,7 @@ def test_two_decoders(step):
     gradients = torch.autograd.grad(loss, leaves)
     expected = torch.autograd.grad(first + second, leaves)
     torch.testing.assert_close(gradients, expected)
-    # L_IMG is the pair's own.
+    # The pair itself computes L_IMG; its heads compute only L_LOC.
     assert not hasattr(head.heads[0], 'img_generator')
     assert head.img_generator is not None
 
