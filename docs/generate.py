@@ -18,15 +18,6 @@ from sphinx.application import Sphinx
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 OUT = HERE / '_generated'
-# The commands of a user, then all programs of these folders.
-TOOLS = [
-    *('tools/train.py', 'tools/test.py', 'tools/embed.py'),
-    *('tools/export.py', 'tools/demo.py'),
-]
-FOLDERS = (
-    *('model_converters', 'dataset_converters'),
-    *('drawn_sets', 'analysis_tools', 'visualization'),
-)
 
 
 def model_zoo() -> Iterator[str]:
@@ -80,11 +71,9 @@ def classes() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Yield what each program's --help prints."""
-    programs = [ROOT / name for name in TOOLS]
-    for folder in FOLDERS:
-        programs += sorted((ROOT / 'tools' / folder).glob('[!_]*.py'))
-    # If a program is in two places, the later one in the list is used.
-    for program in {path.name: path for path in programs}.values():
+    programs = (ROOT / 'tools').rglob('[!_]*.py')
+    # Those directly in the folder come first.
+    for program in sorted(programs, key=lambda p: (len(p.parts), p)):
         shown = subprocess.run(
             [sys.executable, program, '--help'],
             check=True,

@@ -101,7 +101,7 @@ class ImageFolder(ImageSet):
 
     def _classes(self) -> list[str]:
         """Return the names of the class folders, in order."""
-        names = visible_folders(self.img_prefix)
+        names = visible_folders(self.img_prefix, self.left_out)
         found = os.scandir(self.img_prefix)
         beside = [entry.name for entry in found if os.path.isfile(entry)]
         for _ in with_extension(beside, self.extensions, Counter()):
@@ -121,26 +121,37 @@ class ImageFolder(ImageSet):
         return sorted(with_extension(files, self.extensions, self.left_out))
 
 
-def visible_folders(root: str) -> list[str]:
-    """Return the sorted names of the visible folders in a folder."""
+def visible_folders(
+    root: str, left_out: Counter[str] | None = None
+) -> list[str]:
+    """Return the sorted names of the visible folders in a folder.
+
+    Args:
+        root (str): The folder.
+        left_out (Counter[str], optional): Counts the files in folders that a
+            system or a run made, which are left out.
+    """
     return sorted(
         entry.name
         for entry in os.scandir(root)
         if os.path.isdir(entry)
         and not entry.name.startswith('.')
-        and _made_by(entry.path) is None
+        and not _made_by_machine(entry.path, left_out)
     )
 
 
-def _made_by(folder: str) -> str | None:
-    """Describe a folder if a system or a run made it; else return None."""
-    name = os.path.basename(folder)
-    if name in _OF_MACHINES:
-        return name
-    left = 'last_checkpoint', 'vis_data'
-    if any(os.path.exists(os.path.join(folder, n)) for n in left):
-        return f'{name}, which a run has made'
-    return None
+def _made_by_machine(folder: str, left_out: Counter[str] | None) -> bool:
+    """Return whether a system or a run made a folder; if so, count it."""
+    kind = os.path.basename(folder)
+    if kind not in _OF_MACHINES:
+        left = 'last_checkpoint', 'vis_data'
+        if not any(os.path.exists(os.path.join(folder, n)) for n in left):
+            return False
+        kind += ', which a run has made'
+    if left_out is not None:
+        number = sum(len(files) for *_, files in os.walk(folder))
+        left_out[f'in {kind}'] += number
+    return True
 
 
 def visible_files(
@@ -187,12 +198,7 @@ def visible_files(
                 if lost or entry.is_file():
                     yield entry.path
                 elif entry.is_dir():
-                    if made := _made_by(entry.path):
-                        if left_out is not None:
-                            inside = os.walk(entry.path)
-                            number = sum(len(files) for *_, files in inside)
-                            left_out[f'in {made}'] += number
-                    else:
+                    if not _made_by_machine(entry.path, left_out):
                         folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are not regular files'] += 1

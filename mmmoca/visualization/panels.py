@@ -2,6 +2,7 @@
 """The panels of an overview: one function for each kind of picture."""
 
 import copy
+import math
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -105,9 +106,9 @@ def feature_and_word_colors(
         tuple[np.ndarray, np.ndarray]: Colours of the features and of the
         words, (N, h, w, 3) each.
     """
-    # The stride is a quarter of the patch's side if 4 divides it.
+    # For the usual patches: 16 -> 4 pixels, 14 -> 7, 8 -> 2.
     patch = encoder.backbone.patch_embed.projection.kernel_size
-    stride = tuple(side // 4 if side % 4 == 0 else side for side in patch)
+    stride = tuple(side // math.gcd(side, 4) for side in patch)
     tokens = dense_patches(encoder, inputs, stride).cpu()
     words = codebook.words
     if (mean := codebook.token_mean) is not None:

@@ -57,7 +57,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
     classes = [f'n{i:08}' for i in range(1000)]
     LocalBackend.list_dir_or_file = names
-    image_folder.visible_folders = lambda root: classes
+    image_folder.visible_folders = lambda *_: classes
     image_folder.visible_files = files
     kinds = dict(mmpretrain=CustomDataset, headers=ImageShards)
     build = (kinds | dict(shards=ImageShards)).get(form, ImageFolder)
