@@ -145,7 +145,7 @@ def test_an_image_takes_some_dozen_bytes(monkeypatch):
             yield f'{folder}/{Path(folder).name}_{i:06}.JPEG'
 
     folders = [f'n{i:08}' for i in range(100)]
-    monkeypatch.setattr(image_folder, 'visible_folders', lambda root: folders)
+    monkeypatch.setattr(image_folder, 'visible_folders', lambda *_: folders)
     monkeypatch.setattr(image_folder, 'visible_files', files)
     monkeypatch.setattr(ImageSet, '_check_readable', lambda self: None)
     tracemalloc.start()
