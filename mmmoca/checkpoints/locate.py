@@ -234,10 +234,14 @@ def choose_encoder(
         raise ValueError(
             f"which must be 'teacher' or 'student', but got {which!r}"
         )
-    teachers, students = [], []
-    for place in found:
-        is_teacher = _TEACHER.search(str(place))
-        (teachers if is_teacher else students).append(place)
+    teachers = [place for place in found if _TEACHER.search(str(place))]
+    students = [place for place in found if place not in teachers]
+    named = [place for place in students if 'student' in str(place)]
+    if named and not teachers:  # lightly names only the student
+        teachers = [place for place in students if place not in named]
+        students = named
+    if len(teachers) > 1:  # DINOv3's Gram teacher is a copy of an earlier one
+        teachers = [p for p in teachers if 'gram_teacher' not in str(p)]
     chosen, role = teachers if which == 'teacher' else students, which
     if len(found) == 1 and not teachers and found[0].container != 'student':
         chosen = found if which in ('teacher', recorded) else []

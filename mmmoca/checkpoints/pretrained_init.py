@@ -80,7 +80,18 @@ def starts_pretrained(model: nn.Module) -> bool:
 
 def _inits(module: nn.Module) -> list[dict]:
     inits = getattr(module, 'init_cfg', None) or []
-    return [inits] if isinstance(inits, dict) else inits
+    inits = [inits] if isinstance(inits, dict) else inits
+    for init in inits:
+        lacking = {'type'} - init.keys()
+        if not lacking and _is_pretrained(init['type']):
+            lacking = {'checkpoint'} - init.keys()
+        if lacking:
+            raise CheckpointError(
+                f'init_cfg of {type(module).__name__} has no {lacking.pop()}: '
+                "write init_cfg=dict(type='Pretrained', checkpoint=FILE), or "
+                'start pretraining with --init FILE'
+            )
+    return inits
 
 
 def _is_pretrained(kind: str | type) -> bool:

@@ -100,8 +100,8 @@ class HFImages(ImageSet):
                 f'dataset.class_encode_column({name!r})'
             )
         names = getattr(feature, 'names', None)  # of a ClassLabel
-        if self.CLASSES is None and names is not None:
-            self._metainfo['classes'] = tuple(names)
+        if names is not None:
+            self.name_classes(names)
         return [n if n >= 0 else None for n in labels.tolist()]
 
 

@@ -52,9 +52,8 @@ class ImageFolder(ImageSet):
             contains no file with one of the extensions.
         OSError: See :class:`ImageSet`.
         ValueError: At build time, if a line of the list has no label, or names
-            an image outside the folder ``data_root/data_prefix``; or if
-            ``metainfo`` has more or fewer classes than there are folders. See
-            also :class:`ImageSet`.
+            an image outside the folder ``data_root/data_prefix``. See also
+            :class:`ImageSet`.
     """
 
     def find_images(self) -> Iterator[dict]:
@@ -106,13 +105,7 @@ class ImageFolder(ImageSet):
         beside = [entry.name for entry in found if os.path.isfile(entry)]
         for _ in with_extension(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
-        if self.CLASSES is None:
-            self._metainfo['classes'] = tuple(names)
-        if len(self.CLASSES) != len(names):
-            raise ValueError(
-                f'metainfo names {len(self.CLASSES)} classes, but '
-                f'{self.img_prefix!r} has {len(names)} folders'
-            )
+        self.name_classes(names)
         return names
 
     def _files(self, folder: str) -> list[str]:

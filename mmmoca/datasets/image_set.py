@@ -13,7 +13,7 @@ from mmengine.dataset import BaseDataset
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
-from mmmoca.messages import printable, warn
+from mmmoca.messages import listed, printable, warn
 
 from .file_extensions import EXTENSIONS, counted, left_out_sentence
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
@@ -46,8 +46,10 @@ class ImageSet(CustomDataset):
         OSError: At build time, if the pipeline's loader can read none of the
             images tried; later, in ``test_mode``, for an image that it cannot
             read.
-        ValueError: At build time, for an image without a label, or if the
-            images have 16 bits per channel and the pipeline's loader reads 8.
+        ValueError: At build time, for an image without a label; if the images
+            have 16 bits per channel and the pipeline's loader reads 8; or if
+            ``metainfo`` contradicts the names of the classes, see
+            :meth:`name_classes`.
     """
 
     def __init__(
@@ -78,6 +80,35 @@ class ImageSet(CustomDataset):
                 'mmmoca.ImageFolder, or choose images with indices=[...]'
             )
 
+    def name_classes(self, names: Sequence[str]) -> None:
+        """Name the classes as the source of the images does.
+
+        ``metainfo`` may give other names, such as 'tabby' for the folder
+        'n02123045', but not the same names in another order.
+
+        Args:
+            names (Sequence[str]): The names, in the order of the labels.
+
+        Raises:
+            ValueError: If ``metainfo`` has more or fewer classes, or gives one
+                class the name of another.
+        """
+        given = self.CLASSES
+        if given is None:
+            given = self._metainfo['classes'] = tuple(names)
+        found = f'{self.img_prefix!r} has {len(names)}: {listed(names)}'
+        if len(given) != len(names):
+            raise ValueError(
+                f'metainfo names {len(given)} classes, but {found}'
+            )
+        for own, name in zip(given, names):
+            if own != name and own in names:
+                raise ValueError(
+                    f'metainfo names the class {name!r} {own!r}, which is the '
+                    f'name of another class ({found}): write the classes in '
+                    'this order, or leave them out'
+                )
+
     def full_init(self) -> None:
         """Find the images and check that they can be read."""
         if not self._fully_initialized:
@@ -105,6 +136,10 @@ class ImageSet(CustomDataset):
             content += pickle.dumps(image, protocol=4)
             ends.append(len(content))
         self.data_list = _Infos(self)
+        if not ends and self.ann_file:
+            raise FileNotFoundError(
+                f'the list {printable(self.ann_file)} names no image'
+            )
         if not ends:
             extensions = ', '.join(sorted(self.extensions))
             others = counted(self.left_out) or 'none'

@@ -72,8 +72,8 @@ class ImageShards(ImageSet):
         self.refuse_list()
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
-        if self.with_label and self.CLASSES is None and names.is_file():
-            self._metainfo['classes'] = tuple(read_lines(names))
+        if self.with_label and names.is_file():
+            self.name_classes([*read_lines(names)])
         samples, suffixes = 0, set()
         for shard in shards:
             members = [*read_index(shard, self.extensions, self.left_out)]

@@ -41,7 +41,7 @@ def explained(cfg: dict) -> Iterator[None]:
     """
     try:
         yield
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, IndexError) as error:
         text = str(error)
         if found := _UNKNOWN_ARGUMENT.search(text):
             raise TypeError(
@@ -51,8 +51,9 @@ def explained(cfg: dict) -> Iterator[None]:
             raise TypeError(_without_type(cfg, error)) from error
         if found := _UNKNOWN_CLASS.search(text):
             raise ValueError(unknown_class(cfg, *found.groups())) from error
-        if isinstance(error, TypeError) and (call := _innermost_call(error)):
-            raise TypeError(f'{call}: {text}') from error
+        call = _innermost_call(error)
+        if call and not isinstance(error, KeyError):
+            raise type(error)(f'{call}: {text}') from error
         raise
 
 

@@ -105,6 +105,7 @@ def check_config(cfg: Config) -> None:
         *_wrong_images(settings),
         *_wrong_hooks(settings),
         *_wrong_strides(settings),
+        *_wrong_neck(settings),
     ]
     if problems:
         raise ValueError('; '.join(problems))
@@ -176,6 +177,21 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
                     f'{key}={[*found]}: must agree with the maps of '
                     f'model.neck, whose strides begin with {strides}'
                 )
+
+
+def _wrong_neck(settings: dict) -> Iterator[str]:
+    """Yield a neck that averages maps where the ViT returns none."""
+    model = settings.get('model') or {}
+    vit = model.get('backbone') or {}
+    if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
+        return
+    out = vit.get('out_type', 'cls_token')
+    for neck in parts_of(model.get('neck')):
+        if short_name(neck) == 'GlobalAveragePooling' and out != 'featmap':
+            yield (
+                'model.neck=GlobalAveragePooling needs model.backbone.out_type'
+                f'=featmap, but it is {out}: also write model.neck=None'
+            )
 
 
 def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:

@@ -98,7 +98,7 @@ def unread_sets(config: dict) -> list[BaseDataset]:
 
 
 def _check_frozen(model: dict) -> None:
-    """Refuse a linear probe that would train a part of the ViT."""
+    """Refuse to freeze too many layers, or only some of a linear probe."""
     vit, head = model['backbone'], model.get('decode_head')
     others = not str(vit['type']).endswith(('ViT', 'VisionTransformer'))
     if others or not isinstance(head, dict):
@@ -108,11 +108,10 @@ def _check_frozen(model: dict) -> None:
     if not isinstance(arch, dict):
         arch = VisionTransformer.arch_zoo.get(arch, {})
     layers = arch.get('num_layers', 0)
-    if linear and 0 < frozen < layers:
+    if 0 < layers < frozen or (linear and 0 < frozen < layers):
         raise ValueError(
-            f'the ViT of a linear probe has {layers} layers, of which '
-            f'{frozen} are frozen: write model.backbone.frozen_stages='
-            f'{layers}, or 0 to train all'
+            f'the ViT has {layers} layers, but frozen_stages={frozen}: write '
+            f'model.backbone.frozen_stages={layers}, or 0 to train all'
         )
 
 

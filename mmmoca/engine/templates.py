@@ -126,14 +126,13 @@ def own_classes(
         arch (Arch, optional): Architecture of the backbone.
     """
     sets = [*_sets(cfg, 'train', 'val', 'test')]
-    for part in sets:
-        _write(part, data_root=data_root)
     if 'data_root' in (cfg.get('test_cfg') or {}):
         _write(cfg.test_cfg, data_root=data_root)
     for part in (cfg.model.get('head'), cfg.model.get('data_preprocessor')):
         if 'num_classes' in (part or {}):
             number = _count(classes, sets[0], data_root)
             _write(part, num_classes=number)
+    _write_data(sets, data_root, classes)
     if img_size is not None:
         _write_size(cfg, sets, img_size)
     if epochs is not None and 'max_iters' in (cfg.get('train_cfg') or {}):
@@ -335,6 +334,10 @@ def _write_length(
 ) -> None:
     """Write the length of training, and the batch size of training or test."""
     loop = cfg.get('train_cfg')
+    if not loop and (epochs, steps) != (None, None):
+        raise ValueError(
+            'this config does not train, so leave epochs and steps out'
+        )
     by_steps = 'max_iters' in (loop or {})
     if epochs is not None and by_steps:
         raise ValueError(
@@ -424,7 +427,8 @@ def _write_data(
 ) -> None:
     for part in sets:
         _write(part, data_root=data_root, **values)
-        _write(part.setdefault('metainfo', ConfigDict()), classes=classes)
+        if classes is not None:
+            part.setdefault('metainfo', ConfigDict()).classes = classes
 
 
 def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:

@@ -209,6 +209,18 @@ def test_strides_are_those_of_the_maps(place, level):
                 check_config(cfg)
 
 
+@pytest.mark.parametrize('out', ['cls_token', 'raw', 'featmap'])
+def test_only_maps_are_averaged(out):
+    vit = dict(type='VisionTransformer', out_type=out)
+    neck = dict(type='GlobalAveragePooling')
+    cfg = Config(dict(model=dict(type='A', backbone=vit, neck=neck)))
+    if out == 'featmap':
+        check_config(cfg)
+    else:
+        with raises(ValueError, 'neck=None'):
+            check_config(cfg)
+
+
 def test_unusual_is_not_wrong():
     parts = [
         dict(type='RandomCrop', crop_size=(0.3, 0.7)),  # of mmdet

@@ -100,6 +100,22 @@ def test_an_averaged_teacher_is_the_teacher():
         assert torch.equal(found, TIMM['cls_token'] + added)
 
 
+@pytest.mark.parametrize(
+    'teacher, student, other',
+    [
+        ('backbone.', 'student_backbone.', None),  # lightly
+        ('teacher.backbone.', 'student.backbone.', 'gram_teacher.backbone.'),
+    ],
+)
+def test_a_teacher_that_only_its_companions_tell(teacher, student, other):
+    both = with_prefix(teacher, averaged(TIMM)) | with_prefix(student, TIMM)
+    if other:
+        both |= with_prefix(other, TIMM)
+    for which, added in (('student', 0), ('teacher', 1)):
+        found = find_backbone(both, which).state_dict['cls_token']
+        assert torch.equal(found, TIMM['cls_token'] + added)
+
+
 def test_raw_teachers_and_students_beside_averaged_ones():
     """MMEngine's EMAHook writes such a file during pretraining."""
     raw = with_prefix('backbone.', TIMM)

@@ -58,6 +58,10 @@ def initialise(content, prefix=None, file='a.pth', **backbone):
     check_pretrained_inits(files.classifier(init_cfg=init, **backbone))
 
 
+def untyped(init):
+    check_pretrained_inits(files.classifier(init_cfg=init))
+
+
 def read(content, name):
     Path(name).write_bytes(content)
     read_checkpoint(name)
@@ -161,6 +165,8 @@ REFUSALS = [
         'patch_size',
         lambda: fit(scores(3, in_channels=4).state_dict(), scores(4)),
     ),
+    ("type='Pretrained'", lambda: untyped(dict(checkpoint='a.pth'))),
+    ('checkpoint=', lambda: untyped(dict(type='Pretrained'))),
     ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
     ('in_channels', lambda: initialise(other_channels())),
     ('modelzoo://no', lambda: initialise({}, file='modelzoo://no')),

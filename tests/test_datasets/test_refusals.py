@@ -47,6 +47,7 @@ def place(tmp_path_factory):
     os.mkfifo(root / 'pipe')
     for name, line in dict(half='a.jpg 1\nb.jpg', pipe=f'{root}/pipe').items():
         (root / f'{name}.txt').write_text(line)
+    (root / 'empty.txt').touch()
     (root / 'bad').mkdir()
     for index in range(30):
         (root / f'bad/{index:03}.jpg').touch()
@@ -91,6 +92,7 @@ def place(tmp_path_factory):
     return root
 
 
+SWAPPED = dict(classes=['class_1', 'class_0'])
 OUTSIDE = dict(filename='../arrow/a.arrow')
 TABLE = 'data-00000-of-00001.arrow'
 
@@ -137,6 +139,9 @@ REFUSED = [
     (folder, ('flat',), dict(ann_file='../half.txt'), BAD, 'b.jpg'),
     (folder, ('images/train',), dict(metainfo=dict(classes='abc')),
      BAD, '3 classes'),
+    (folder, ('images/train',), dict(metainfo=SWAPPED), BAD, 'class_1'),
+    (folder, ('flat',), dict(ann_file='../empty.txt'), MISSING, 'empty.txt'),
+    (rows, ('arrow',), dict(metainfo=SWAPPED), BAD, 'class_1'),
     (lambda place: listing(place / 'pipe.txt'), (), {}, OSError, '/pipe'),
     (lambda place: listing(place / 'pipe'), (), {}, OSError, '/pipe'),
     (lambda place: listing('/dev/zero'), (), {}, OSError, '/dev/zero'),

@@ -135,7 +135,7 @@ def test_what_follows_from_the_settings_of_a_template(
         for key, value in OWN[template].items():
             assert eval(f'cfg.{key}') == value, key
         dataset = cfg.test_dataloader.dataset
-        assert dataset.get('metainfo', values)['classes'] == values['classes']
+        assert dataset.metainfo['classes'] == values['classes']
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
 
 
@@ -156,8 +156,9 @@ def test_a_batch_size_of_a_test_alone():
     cfg = read_run(knn, dict(batch_size=5))
     sizes = cfg.test_dataloader, cfg.test_cfg.bank_dataloader
     assert [loader.batch_size for loader in sizes] == [5, 5]
-    with pytest.raises(ValueError, match='epochs'):
-        read_run(knn, dict(epochs=2))
+    for length in (dict(epochs=2), dict(steps=2)):
+        with pytest.raises(ValueError, match='not train'):
+            read_run(knn, length)
 
 
 # The value changes in place, so the file's assignments do not show it.
