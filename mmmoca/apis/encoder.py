@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.evaluation.presets import Preset
-from mmmoca.messages import listed, warn
+from mmmoca.messages import listed, printable, warn
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
@@ -346,10 +346,11 @@ class Encoder(BaseModel):
             found = self._encode_all(inputs)
         kept = {kind: getattr(found, kind).float().cpu() for kind in features}
         if not all(part.isfinite().all() for part in kept.values()):
+            path = printable(self.metainfo['checkpoint'])
             raise ValueError(
-                'the encoder gives features that are not finite: its training '
-                'has diverged, its weights were loaded wrongly, or the images '
-                'do not suit it'
+                f'the encoder of {path} gives features that are not finite: '
+                'its training has diverged, its weights were loaded wrongly, '
+                'or the images do not suit it'
             )
         return Embeddings(**kept)
 
