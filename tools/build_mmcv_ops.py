@@ -88,8 +88,8 @@ def build(requirement: str, folder: Path) -> None:
         folder (Path): Where to keep the wheel.
 
     Raises:
-        SystemExit: If the compiler, Python's header or a suitable setuptools
-            is missing.
+        SystemExit: If the compiler or Python's header is missing, or
+            setuptools is too new.
     """
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:

@@ -55,7 +55,7 @@ def join_processes(device: str | None) -> str | None:
     """Join the processes of torchrun; return this process's device."""
     import torch
 
-    # Processes wait for one another only at the end.
+    # A process may wait for another until that has computed all its parts.
     torch.distributed.init_process_group('gloo', timeout=timedelta(days=7))
     if device is None and torch.cuda.is_available():
         return f'cuda:{os.environ["LOCAL_RANK"]}'

@@ -28,8 +28,8 @@ def build_parser() -> argparse.ArgumentParser:
     item = 'what to write to --out (by default pred)'
     add('--out-item', choices=['metrics', 'pred'], help=item)
     tta = (
-        "average over the config's tta_pipeline, or over an image and its "
-        'flip if there is none'
+        "average over the config's tta_pipeline; for a fine-tuned classifier "
+        'without one, over an image and its flip'
     )
     add('--tta', action='store_true', help=tta)
     show = 'folder for pictures of the predicted masks or boxes'

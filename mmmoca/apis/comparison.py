@@ -85,8 +85,9 @@ def evaluate(
 ) -> dict:
     """Evaluate a frozen encoder with its method's published settings.
 
-    Two things differ from the configs of the protocols: linear probing sees no
-    augmented images, and all transforms are the encoder's.
+    Unlike the configs of the protocols, linear probing sees no augmented
+    images and has batches of 256, low-shot classification draws several sets
+    of each size, and all transforms are the encoder's.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -199,9 +200,10 @@ def evaluate_unlabelled(
     """Measure the agreement of neighbours, which needs no labels.
 
     The two views of an image should have the same nearest images, see
-    :func:`~mmmoca.evaluation.neighbour_agreement`. For encoders of
-    all methods, the views are drawn as in the paper's training, at the
-    encoder's input size.
+    :func:`~mmmoca.evaluation.neighbour_agreement`. For RGB encoders of all
+    methods, the views are drawn as in the paper's training, at the encoder's
+    input size. For others, they are cropped, flipped, and change in brightness
+    and contrast.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -247,7 +249,7 @@ def evaluate_unlabelled(
 
 
 def _views(encoder: Encoder) -> list[list[dict]]:
-    """Return the transforms of the two views (paper, appendix C.4)."""
+    """Return the transforms of both views: for RGB, those of appendix C.4."""
     config = Config.fromfile(shipped('configs') / VIEWS)
     crop = dict(config.crop, scale=encoder.preprocessing.img_size)
     loader = encoder.pipeline[0]

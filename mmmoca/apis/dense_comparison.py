@@ -21,7 +21,6 @@ from mmmoca.messages import listed
 
 from .embedding import digest_of, is_whole, list_digest
 from .encoder import Encoder
-from .features import refuse
 from .images import Images
 from .opening import open_images
 
@@ -69,7 +68,8 @@ def patch_maps(
     for rows, found, errors in encoder.stream(
         images, features=('patches',), num_workers=num_workers
     ):
-        refuse(errors, skip_unreadable=False)
+        if errors:  # an image that has a mask must not be skipped
+            raise next(iter(errors.values()))
         maps[rows.start : rows.stop] = found.patches
     with atomic_write(path) as temporary, open(temporary, 'wb') as file:
         np.save(file, maps.numpy())

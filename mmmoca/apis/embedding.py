@@ -48,8 +48,8 @@ def embed_to_file(
     ``OUT.incomplete`` until all parts are finished (``OUT`` is the path
     ``out``). The name of a part includes a digest of its input. A part is
     always computed in the same batches, so the result depends neither on
-    interruptions nor on the number of processes. Damaged parts and files are
-    written again.
+    interruptions nor on the number of processes. Parts and files that are cut
+    short are written again.
 
     All ranks must call this together. They share the parts.
 

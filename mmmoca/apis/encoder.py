@@ -163,14 +163,16 @@ class Encoder(BaseModel):
             Kinds that were not asked for are None.
 
         Raises:
-            FileNotFoundError: If there is no such file or no image.
+            FileNotFoundError: If the file or folder does not exist, or the
+                folder has no image.
             OSError: If an image cannot be read; the message names the file.
-                With ``skip_unreadable``, only if none of the images of a
-                folder can be read.
+                With ``skip_unreadable``, only if none of up to 20 images of a
+                folder, evenly spaced, can be read.
             TypeError: If ``images`` is of any other type.
             ValueError: For an unknown feature, images with another number of
-                channels, a tensor of pixels from 0 to 255, features that are
-                not finite, or a batch size below 1.
+                channels, a folder of 16-bit images and an 8-bit loader, a
+                tensor of pixels from 0 to 255, features that are not finite,
+                or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
         check_batch_size(batch_size)
@@ -359,8 +361,8 @@ class Encoder(BaseModel):
 
         Returns:
             dict: ``weights`` (the SHA-256 of names, types, shapes and values
-            of all weights), ``num_heads``, ``pipeline``, and ``mean``,
-            ``std`` and ``to_rgb`` of the normalisation.
+            of all weights), ``num_heads``, ``norm_eps``, ``pipeline``, and
+            ``mean``, ``std`` and ``to_rgb`` of the normalisation.
         """
         digest = hashlib.sha256()
         for name, value in sorted(self.state_dict().items()):
@@ -373,6 +375,7 @@ class Encoder(BaseModel):
         return dict(
             weights=digest.hexdigest(),
             num_heads=self.metainfo['num_heads'],
+            norm_eps=self.metainfo['norm_eps'],
             pipeline=self.pipeline,
             mean=normalise.mean.tolist(),
             std=normalise.std.tolist(),

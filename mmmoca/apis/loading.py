@@ -80,9 +80,11 @@ def load(
         features of images.
 
     Raises:
-        CheckpointError: If the file cannot be read or downloaded, has no ViT
-            of a known layout, or does not say enough. The message then says
-            which argument to pass.
+        CheckpointError: If the file is missing, damaged or cannot be
+            downloaded, has no ViT of a known layout, or does not say enough.
+            The message then says which argument to pass.
+        OSError: If the system does not let the file be read.
+        ValueError: If ``which`` or ``weights`` is none of its values.
     """
     path = os.path.expanduser(os.fsdecode(checkpoint))
     if not os.path.isfile(path) and ModelHub.has(path):

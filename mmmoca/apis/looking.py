@@ -44,18 +44,18 @@ def look(
             reported.
         options (dict | Sequence[str]): Settings of the config.
         pixels (int, optional): Number of images to decode from each data set.
-            Defaults to ``look.pixels`` of the config, or else 200.
+            Defaults to ``look.pixels`` of the config, or else 200; so does 0.
 
     Returns:
-        Look: The report. A terminal and a notebook show it as tables. Its
+        Look: The report, which Python and notebooks show as tables. Its
         attributes ``odd`` (what stands out) and ``wrong`` (what a run cannot
         use) are lists of sentences.
 
     Raises:
         FileNotFoundError: If there is neither an image at this place nor a
-            config of this name.
-        ValueError: If a data set of a config cannot be built, or lacks files;
-            if a list is empty or contains a config; or if there are
+            config of this name, or if a folder of a config is missing.
+        ValueError: If a data set of a config cannot be built; if a list is
+            empty or contains a file that is no shard; or if there are
             ``options`` without a config.
     """
     with without_idle_warnings():  # the report says the same

@@ -60,10 +60,12 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         Images: The images. They are read when they are used.
 
     Raises:
-        FileNotFoundError: If there is no such file or no image.
-        OSError: If none of the images of a folder can be read.
+        FileNotFoundError: If the file or folder does not exist, or the folder
+            has no image. A list of files is not checked.
+        OSError: If none of up to 20 images of a folder can be read.
         TypeError: If ``images`` or an item of it is of any other type.
-        ValueError: If a list is empty, or for an archive such as a zip file.
+        ValueError: If a list is empty, or for an archive such as a zip file or
+            a folder of 16-bit images and an 8-bit loader.
     """
     if isinstance(images, Images):
         return images

@@ -85,9 +85,12 @@ def pretrain(
     Raises:
         CheckpointError: If ``out`` has the checkpoints of another run, or the
             run leaves no checkpoint that can be read.
-        FileNotFoundError: If there is no such config, checkpoint or folder.
+        FileNotFoundError: If there is no such config, checkpoint or folder, or
+            no image in it.
+        OSError: If none of the images tried can be read.
         TypeError: If an item of ``data`` is not a path.
-        RuntimeError: If another run writes to ``out``.
+        RuntimeError: If another run writes to ``out``; or, as a
+            :class:`~mmmoca.engine.steps.DivergedError`, if training diverges.
         KeyboardInterrupt: After Ctrl-C or the stop button of a notebook, when
             the run has written a checkpoint. ``resume=True`` resumes from it.
         SystemExit: After SIGTERM or SIGUSR1, when the run has written a

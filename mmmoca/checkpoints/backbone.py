@@ -142,8 +142,9 @@ def read_backbone(
         Backbone: The ViT. Its tensors are copies.
 
     Raises:
-        CheckpointError: If the file cannot be read, and for the reasons in
-            :func:`find_backbone`.
+        CheckpointError: If the file is missing or damaged, and for the reasons
+            in :func:`find_backbone`.
+        OSError: If the system does not let the file be read.
         ValueError: See :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)

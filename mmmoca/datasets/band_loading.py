@@ -16,19 +16,19 @@ class LoadBands(LoadImage):
     """Load an image with any number of channels and bits, such as a TIFF.
 
     The first bytes of a file tell its format. tifffile reads TIFF, NumPy reads
-    ``.npy``, and OpenCV reads all other formats. Integers of 8, 16 and 32
-    bits, signed or not, and floats become float32 with the same values
-    (rounded from 2**24 on). Channels keep the order of the file: a colour PNG
-    is RGB, so ``to_rgb`` of the data preprocessor must stay False. A palette
-    image gives its colours if ``channels`` is 3 or 4, and otherwise its
-    indices. A TIFF in which 0 is white is inverted. If a TIFF has several
-    series, the first is read.
+    ``.npy``, Pillow reads palettes and transparency of 8 bits, and OpenCV
+    reads all other files. Integers of 8, 16 and 32 bits, signed or not, and
+    floats become float32 with the same values (rounded from 2**24 on).
+    Channels keep the order of the file: a colour PNG is RGB, so ``to_rgb`` of
+    the data preprocessor must stay False. A palette image gives its colours if
+    ``channels`` is 3 or 4, and otherwise its indices. A TIFF in which 0 is
+    white is inverted. If a TIFF has several series, the first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or raises
     an error that names it. The same happens to a file whose bit depth differs
-    from that of the first image. There are three depths: 1 bit, 8 bits, and 16
-    or more bits (integer or float). A wrong number of channels always raises
-    an error.
+    from that of the first image. There are three depths: Boolean arrays, up to
+    8 bits, and 16 or more bits (integer or float). A wrong number of channels
+    always raises an error.
 
     **Required Keys:** ``img_path``.
 

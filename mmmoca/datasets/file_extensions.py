@@ -20,12 +20,11 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# Counts use this phrase for files that a later file in the same archive
-# replaces. No option can include such files.
-REPLACED = 'replaced by a later file of the same name'
+# Beginnings of the kinds of files that have an extension not asked for.
+_OTHERS = 'of .', 'without an extension'
 TAKE = (
-    "to include them, set the data set's extensions to '' (all files) or to a "
-    'list, or give a list of files'
+    "to include other extensions, set the data set's extensions to '' (all "
+    'files) or to a list, or give a list of files'
 )
 
 
@@ -65,15 +64,20 @@ def counted(left_out: Counter[str]) -> str:
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 
-def left_out_sentence(left_out: Counter[str], remedy: str = TAKE) -> str:
+def left_out_sentence(
+    left_out: Counter[str], remedy: str | None = None
+) -> str:
     """Write a sentence about the files left out of a folder.
 
     Args:
         left_out (Counter[str]): See :func:`with_extension`, not empty.
-        remedy (str): What the user can do to include those files.
+        remedy (str, optional): What the user can do to include those files.
+            Defaults to advice on extensions, if a file was left out because
+            of its own.
     """
-    if left_out.keys() == {REPLACED}:
-        return f'files left out: {counted(left_out)}'
-    if any(kind.lower().endswith(HEIC) for kind in left_out):
+    text = f'files left out: {counted(left_out)}'
+    if remedy is None and any(kind.startswith(_OTHERS) for kind in left_out):
+        remedy = TAKE
+    if remedy and any(kind.lower().endswith(HEIC) for kind in left_out):
         remedy += ', or run `pip install pillow-heif` for .heic'
-    return f'files left out: {counted(left_out)} ({remedy})'
+    return f'{text} ({remedy})' if remedy else text

@@ -87,7 +87,7 @@ class ImageShards(ImageSet):
             for name, offset, size, label in members:
                 suffix = key_of(name)[1]
                 if self.image_suffix not in (None, suffix):
-                    self.left_out[f'of .{suffix}'] += 1
+                    self.left_out[f'with the suffix .{suffix}'] += 1
                     continue
                 # MMEngine splits a URL at each ://. Offset and size are
                 # formatted as numbers, so no index can inject another path.

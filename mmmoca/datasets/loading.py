@@ -326,8 +326,8 @@ class LoadImage(LoadImageFromFile):
             raise OSError(
                 f'{self._failed} of {read} reads of images have failed: '
                 f'{error}. Replace the files, or allow this with '
-                'train_dataloader.dataset.pipeline.LoadImage.max_unreadable='
-                f'{share:.1f}'
+                f'train_dataloader.dataset.pipeline.{type(self).__name__}.'
+                f'max_unreadable={share:.1f}'
             ) from error
         self._say_once('unreadable', path, f'{error}. Skipped')
 

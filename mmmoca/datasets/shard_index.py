@@ -14,7 +14,7 @@ from typing import BinaryIO
 from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable, warn
 
-from .file_extensions import REPLACED, count_left_out
+from .file_extensions import count_left_out
 
 # An image in a tar file: its name, the offset and number of its bytes, and its
 # class or None.
@@ -119,7 +119,7 @@ def _read_headers(
                 # If files or labels have the same name, the last one counts.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
-                    left_out[REPLACED] += 1
+                    left_out['replaced by a later file of the same name'] += 1
                 taken[place] = name
             else:
                 count_left_out(name, left_out)

@@ -65,8 +65,9 @@ def read_moments(
 ) -> list[np.ndarray]:
     """Compute the moments of the images below a folder.
 
-    Images that cannot be read are named and left out. Pixels that are NaN or
-    the loader's ``nodata`` do not count.
+    Images that cannot be read are named and left out, as in training. If the
+    loader or a file has a value ``nodata``, pixels with this value, and NaN,
+    do not count. Images in which NaN has no such meaning are left out.
 
     Args:
         root (str): The folder.
@@ -150,7 +151,8 @@ def measure(args: argparse.Namespace) -> None:
     root = Path(args.folder).expanduser()
     axis = args.channel_axis
     channels = args.channels or count_channels(root, axis)
-    loader = LoadBands(channels, axis, args.nodata, fill='nan')
+    options = dict(fill='nan', max_unreadable=1)
+    loader = LoadBands(channels, axis, args.nodata, **options)
     moments = read_moments(str(root), loader, args.workers, args.images)
     mean, std = mean_and_std(moments)
     # Rounding leaves the std of a constant channel slightly above 0.
@@ -183,7 +185,7 @@ def main() -> None:
     add('--channels', type=positive_integer, help=channels)
     axis = 'axis of the channels (by default the one that fits)'
     add('--channel-axis', choices=['first', 'last'], help=axis)
-    nodata = 'value of the pixels that were not measured, besides NaN'
+    nodata = 'value of pixels that were not measured, or nan if only NaN is'
     add('--nodata', type=float, help=nodata)
     images = 'number of images to read, evenly spread (all)'
     add('--images', type=positive_integer, help=images)

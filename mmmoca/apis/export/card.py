@@ -107,7 +107,7 @@ Images have {channels} channels ({order}){assumed}.
 License of the weights: {license}.
 {citation}"""
 _RESIZES = (
-    'This code resizes images differently from mmmoca, which changes the '
+    'This code may resize images differently from mmmoca, which changes the '
     'features. The smaller the resized images, the larger the change.\n'
 )
 _CITATION = """

@@ -52,10 +52,10 @@ def _tokens(
 
 def _check_square(kind: str, what: str, size: tuple[int, int]) -> None:
     if size[0] != size[1]:
+        other = 'choose another --img-size, or ' * (what == 'images')
         raise CheckpointError(
             f'{kind} accepts only square {what}, not {size[0]} x {size[1]}: '
-            'choose another --img-size, or export to onnx, torch-export or '
-            'safetensors'
+            f'{other}export to onnx, torch-export or safetensors'
         )
 
 

@@ -88,6 +88,10 @@ class Look:
     def __str__(self) -> str:
         return self._printed()
 
+    def __repr__(self) -> str:
+        """Show the report at a Python prompt, too."""
+        return str(self)
+
     def _repr_html_(self) -> str:
         """Return the tables and the sentences for a notebook, as HTML."""
         return self._printed(html=True)

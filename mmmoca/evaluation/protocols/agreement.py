@@ -38,7 +38,7 @@ def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
     if number < 3:
         raise ValueError(
             f'{number} images are too few to compare neighbours: use three or '
-            'more, or set val_cfg.agreement=None'
+            'more, or, in a config, set val_cfg.agreement=None'
         )
     k = nearest_of(number, k)
     ids, views = shard.ids[rows], take_rows(shard.feats, rows)
