@@ -45,7 +45,8 @@ def compile_forward(
             dict may also contain ``blocks=True`` and ``memory_budget``, from 0
             to 1. This is the share of the activations that is kept for the
             backward pass, which recomputes the rest. Passes have static shapes
-            unless ``dynamic`` says otherwise. False and None compile nothing.
+            unless ``dynamic`` says otherwise. False, None and an empty dict
+            compile nothing.
         micro_batches (int): Number of micro-batches in an optimiser step.
             Defaults to 1.
 

@@ -25,11 +25,15 @@ def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
 
     Raises:
         ValueError: If an option gives an evaluator a file other than that of
-            its data set.
+            its data set, or changes a part of a repeated pipeline.
     """
     for key, held, said in copies(cfg):
         if plain(held) == plain(said):
             continue
+        if any(one.startswith(f'{key}.') for one in chosen):
+            raise ValueError(
+                f'{key} only repeats what its data set has: change it there'
+            )
         is_chosen = any(f'{key}.'.startswith(f'{one}.') for one in chosen)
         if is_chosen and os.path.realpath(held) != os.path.realpath(said):
             raise ValueError(

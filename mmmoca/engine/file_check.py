@@ -34,10 +34,10 @@ def check_paths(cfg: Config, *stages: str) -> None:
     for stage in stages:
         # In a loop with a bank, data_root is the folder of all its data sets.
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
-        several = any(name.endswith('_dataloader') for name in part)
+        has_bank = any(name.endswith('_dataloader') for name in part)
         if not part.get('data_root'):
             part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
-            key = key if several else f'{stage}_dataloader.dataset'
+            key = key if has_bank else f'{stage}_dataloader.dataset'
         root = part.get('data_root') or ''
         if not isinstance(root, str | os.PathLike):
             raise ValueError(f'{key}.data_root={root!r}: must be one folder')
@@ -48,10 +48,9 @@ def check_paths(cfg: Config, *stages: str) -> None:
         if kind == 'mmmoca.ImageFolder' and Path(root).expanduser().is_file():
             raise ValueError(
                 f'{key}.data_root={root} is a file, not a folder of images. '
-                'If it is a tar file of images, write '
-                'train_dataloader.dataset.type=mmmoca.ImageShards; if it is '
-                'another archive, unpack it; if it is a list of names, pass '
-                'it as train_dataloader.dataset.ann_file'
+                f'If it is a tar file of images, write {key}.type='
+                'mmmoca.ImageShards; if it is another archive, unpack it; if '
+                f'it is a list of names, pass it as {key}.ann_file'
             )
         if ours and local and not Path(root).expanduser().is_dir():
             known = settings_of(cfg)
@@ -59,12 +58,17 @@ def check_paths(cfg: Config, *stages: str) -> None:
             short = 'knn_root' if apart else 'data_root'
             name = short if short in known else f'{key}.data_root'
             missing.setdefault(root, []).append(name)
+    several = ''
+    if cfg.get('settings') == 'own_images':
+        several = (
+            ' (for several folders, put links to them into one folder, or use '
+            'mmmoca.pretrain in Python)'
+        )
     for root, names in missing.items():
         options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
         raise FileNotFoundError(
             f'there is no folder {_place(root)}: set it with --cfg-options '
-            f'{options} (for several folders, put links to them into one '
-            'folder, or use mmmoca.pretrain in Python)'
+            f'{options}{several}'
         )
 
 

@@ -92,8 +92,8 @@ def check_mask_labels(
     Args:
         sample (BaseDataElement): Data sample of an image, with ``gt_sem_seg``.
         number (int): Number of classes.
-        *ignored (int): Labels that are allowed although they stand for no
-            class.
+        *ignored (int): One or more labels that are allowed although they
+            stand for no class.
 
     Raises:
         ValueError: If the mask has any other label that is not below
@@ -134,7 +134,7 @@ def sample_index(sample: DataSample | dict, role: str) -> int:
 def check_loader(
     loader: DataLoader, role: str, with_label: bool = True
 ) -> None:
-    """Raise unless a loader gives each image once, with its index and label.
+    """Raise if a loader cannot give each image once, with index and label.
 
     Args:
         loader (DataLoader): The loader.
@@ -143,12 +143,13 @@ def check_loader(
             True.
 
     Raises:
-        ValueError: If the loader never ends, if several images have the same
-            index, or if they lack labels.
+        ValueError: If the sampler never ends, if a ``ConcatDataset`` repeats
+            the indices, or if the first image has no label.
     """
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-    if isinstance(sampler, InfiniteSampler):
+    endless = getattr(sampler, 'infinite', False)  # of SeededSampler
+    if endless or isinstance(sampler, InfiniteSampler):
         raise ValueError(
             f'The {role} loader would never end: set '
             "sampler=dict(type='DefaultSampler', shuffle=False)."

@@ -73,7 +73,7 @@ def check_memory(
         memory //= get_world_size()
     if number * each > memory:
         raise ValueError(
-            f'{number} {what} need {number * each / 2**30:.1f} GiB, but only '
-            f'{memory / 2**30:.1f} GiB are available: use at most '
+            f'{number} {what} need {number * each / 2**30:.1f} GiB, but this '
+            f'process has {memory / 2**30:.1f} GiB in all: use fewer than '
             f'{int(memory / each)}'
         )

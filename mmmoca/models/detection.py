@@ -17,9 +17,8 @@ HEADS = ('bbox_head', 'mask_head')
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
     """Build an mmdet detector whose config states the number of classes once.
 
-    Registered as ``mmmoca.CheckedDetector``, and as ``mmmoca.detector`` for
-    older configs. In mmdet's own configs every head repeats the number of
-    classes; a Cascade Mask R-CNN has four heads. A
+    Registered as ``mmmoca.CheckedDetector``. In mmdet's own configs every head
+    repeats the number of classes; a Cascade Mask R-CNN has four heads. A
     :class:`~mmmoca.models.ViTFeaturePyramid` in the neck gets the patch size
     of the backbone, unless its config states one.
 

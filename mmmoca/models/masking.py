@@ -84,7 +84,8 @@ class MaskingPlan:
     ``int(L * (1 - decoder_mask_ratio))`` enter the decoder.
 
     Two complementary rounds share one permutation P. Each masks the patches
-    that the other one sees, and both predict the same patches::
+    that the other one sees, and both predict the same patches (if they predict
+    equally many)::
 
         P = [ visible 1 | predicted 1 = predicted 2 | visible 2 | rest ]
 
@@ -138,7 +139,8 @@ class MaskingPlan:
                     'complementary rounds do not fit: round 1 sees '
                     f'{visible1} and predicts {predicted1} patches, round 2 '
                     f'sees {visible2}, together more than {num_patches}; '
-                    'raise mask_ratios, or set complementary=False'
+                    'raise the second of mask_ratios or the first of '
+                    'decoder_mask_ratios, or set complementary=False'
                 )
 
     def draw(self, num_samples: int, device: torch.device) -> list[Mask]:

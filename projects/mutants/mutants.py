@@ -99,7 +99,7 @@ MUTANTS = [
     ('step = -1 if images', 'step = 1 if images'),
     ("round(resize['scale'] * height / side)", "resize['scale']"),
     ('(name, ones_like(value))', '(name, value)'),
-    ('(4 * len(periods))', '(2 * len(periods))'),
+    ('{dims // (4 * len(periods))}', '{dims // (2 * len(periods))}'),
     # settings and the config of a run
     ('round(img_size / patch / 7)', 'round(img_size / patch / 6)'),
     ('(layer + 1) * depth // last - 1', 'layer * depth // last'),
@@ -110,13 +110,16 @@ MUTANTS = [
 
 
 def find(old: str) -> tuple[Path, int] | None:
-    """Return the file that holds a piece of code, and its first line."""
-    for path in sorted((ROOT / 'mmmoca').rglob('*.py')):
-        before, found, after = path.read_text().partition(old)
-        if found and old not in after:
-            # The first line of this code that a tracer sees.
-            return path, before.count('\n') + 1 + old.startswith('\n')
-    return None
+    """Return the file and first line of a piece of code that occurs once."""
+    texts = {
+        path: path.read_text() for path in (ROOT / 'mmmoca').rglob('*.py')
+    }
+    holding = [path for path, text in texts.items() if old in text]
+    if len(holding) != 1 or texts[holding[0]].count(old) != 1:
+        return None
+    before = texts[holding[0]].partition(old)[0]
+    # The first line of this code that a tracer sees.
+    return holding[0], before.count('\n') + 1 + old.startswith('\n')
 
 
 def covering(data: CoverageData, path: Path, line: int) -> list[str]:

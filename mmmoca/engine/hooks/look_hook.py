@@ -99,8 +99,9 @@ def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
             if metrics and not part.boxes.totals():
                 raise ValueError(
                     f'{part.ann_file} has no annotations, so metrics cannot '
-                    f'be computed: set {stage}_evaluator.format_only=True to '
-                    'save only predictions'
+                    f'be computed: set {stage}_evaluator.format_only=True and '
+                    f'{stage}_evaluator.outfile_prefix=PATH to save only '
+                    'predictions'
                 )
             if classwise and part.cat_ids != sorted(part.cat_ids):
                 raise ValueError(

@@ -20,24 +20,22 @@ class TeacherEMAHook(Hook):
     resume. A step that the loss scaler skips does not change the teacher.
 
     Args:
-        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 11b;
-            release v1.0 has 0.994).
+        momentum (float | str): m_0, in [0, 1]. Defaults to 0.99 (paper, Table
+            11b; release v1.0 has 0.994). 'auto' stands for a number that
+            ``complete_recipe`` computes.
         end_momentum (float): m_T, in [0, 1]. Defaults to 1 (paper), which
             freezes the teacher of a short run too early.
 
     Raises:
-        ValueError: If a momentum is neither a number in [0, 1] nor 'auto'.
-            Before training, if a momentum is still 'auto'. (A test accepts
-            'auto'.)
+        ValueError: If a momentum is no number in [0, 1]. Before training, if
+            ``momentum`` is still 'auto'. (A test accepts 'auto'.)
     """
 
     def __init__(
-        self, momentum: float = 0.99, end_momentum: float = 1.0
+        self, momentum: float | str = 0.99, end_momentum: float = 1.0
     ) -> None:
-        if not all(
-            value == 'auto' or (isinstance(value, Real) and 0 <= value <= 1)
-            for value in (momentum, end_momentum)
-        ):
+        numbers = [end_momentum, *([momentum] * (momentum != 'auto'))]
+        if not all(isinstance(n, Real) and 0 <= n <= 1 for n in numbers):
             raise ValueError(
                 f'momentum and end_momentum must be in [0, 1], got {momentum} '
                 f'and {end_momentum}'
@@ -46,8 +44,8 @@ class TeacherEMAHook(Hook):
         self.end_momentum = end_momentum
 
     def before_train(self, runner: Runner) -> None:
-        """Check that numbers have replaced 'auto'."""
-        if 'auto' in (self.momentum, self.end_momentum):
+        """Check that a number has replaced 'auto'."""
+        if self.momentum == 'auto':
             raise ValueError(
                 "momentum='auto': call mmmoca.engine.complete_recipe(cfg), "
                 "which replaces 'auto' with a number"

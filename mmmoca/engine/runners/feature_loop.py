@@ -34,7 +34,7 @@ class FeatureLoop(TestLoop):
     """Evaluates frozen features by the predictions made from them.
 
     Each subclass is one protocol. It builds :attr:`labelled` and implements
-    :meth:`predict`.
+    :meth:`predict`, unless it overrides :meth:`samples` or :meth:`measure`.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and

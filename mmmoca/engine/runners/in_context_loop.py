@@ -40,9 +40,10 @@ class InContextTestLoop(FeatureLoop):
             (B, D, h, w), or a tuple with these as its last item.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
-        bank_size (int): Number of patches in the bank. Each image contributes
-            the same number, at least one. Defaults to 1 024 000 (in the paper
-            at most 1024 x 10^4).
+        bank_size (int): Largest number of patches in the bank. Each image
+            contributes the same number, at least one, or all its labelled
+            patches if it has fewer. Defaults to 1 024 000 (in the paper at
+            most 1024 x 10^4).
         bank_epochs (int): Passes over the bank's images. Random transforms
             differ between passes. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.

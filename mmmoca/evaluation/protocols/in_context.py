@@ -217,8 +217,9 @@ def in_context_masks(
             size of the images.
         val (tuple[Tensor, list[np.ndarray]]): The same for the images to
             segment.
-        bank_size (int): Intended number of patches in the bank. All images
-            contribute equally, with at least one patch each.
+        bank_size (int): Intended number of patches in the bank. Each image
+            contributes the same number, at least one, or all its labelled
+            patches if it has fewer.
         seed (int): Seed of the choice of patches.
 
     Returns:

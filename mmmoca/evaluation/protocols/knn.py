@@ -13,7 +13,7 @@ from ..features import FeatureShard
 
 ONE_CLASS = (
     'k-NN needs labelled images of at least two classes: put each class '
-    'into its own folder, <data_root>/<class>/<image>'
+    'into its own folder, <data_root>/{train,val}/<class>/<image>'
 )
 
 

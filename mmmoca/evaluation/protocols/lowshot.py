@@ -143,7 +143,8 @@ def low_shot_predictions(
     if failed:
         print_log(
             f'{len(failed)} of {len(fits)} low-shot regressions have not '
-            f'converged ({"; ".join(failed)}): raise test_cfg.max_iter',
+            f'converged ({"; ".join(failed)}): in a config, raise '
+            'test_cfg.max_iter',
             logger='current',
             level=logging.WARNING,
         )

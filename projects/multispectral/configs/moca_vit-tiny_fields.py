@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Pretraining on the drawn fields, in minutes on two CPU cores. Sizes, rates
-# and momentum are those of the demo, configs/demo/moca_vit-tiny_textures.py.
+# Pretraining on the drawn fields, in minutes on two CPU cores. Network and
+# learning rate are those of the demo, configs/demo/moca_vit-tiny_textures.py;
+# momentum, K_new, masks and batch are those of
+# projects/moca_vit-tiny_trials.py.
 _base_ = [
     './moca_vit-b16_sentinel2.py',
     '../../../configs/_base_/models/vit-tiny.py',
