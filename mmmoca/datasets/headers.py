@@ -235,7 +235,8 @@ def _header_of_pillow(
         turn, odd = _turn_of(exif)
     mode = image.mode
     tile = f'{getattr(image, "tile", mode)}'
-    # The names of Pillow's decoders that scale: for PGM and PPM, and for BMP.
+    # Pillow scales PGM and PPM (decoders 'ppm', 'ppm_plain') and 16-bit BMP
+    # (raw modes 'BGR;15', 'BGR;16').
     scaled = "'ppm" in tile or 'BGR;1' in tile
     deep = 16 if ';16' in f'{tile} {mode}' and not scaled else 8
     if mode[0] in 'IF' and mode[1:] == '':

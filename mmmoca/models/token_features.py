@@ -14,15 +14,16 @@ class TokenFeatures(BaseModule):
 
     The backbone is mmpretrain's ``VisionTransformer`` with ``out_type='raw'``
     and ``final_norm=True``. Its ``out_indices`` list the blocks, the last one
-    included. The backbone normalises only its last output. This neck applies
-    the final norm to the other outputs, as DINO and iBOT do.
+    included. The backbone normalises only its last output, so this neck
+    normalises the others. ``LinearProbe`` replaces the neck's norm with the
+    backbone's final norm, as DINO and iBOT do.
 
     Args:
         num_blocks (int): Number of blocks whose [CLS] is used. iBOT uses 4
             for ViT-S and 1 for larger ViTs. Defaults to 1.
         with_avg (bool): Whether to append [AVG], the mean patch token of the
             last block. Defaults to True.
-        embed_dims (int, optional): D, for the final norm of earlier blocks.
+        embed_dims (int, optional): D, the width of the norm of earlier blocks.
             Needed if ``num_blocks`` is above 1.
 
     Attributes:
@@ -41,10 +42,12 @@ class TokenFeatures(BaseModule):
         embed_dims: int | None = None,
     ) -> None:
         super().__init__()
-        if num_blocks < 1 or (num_blocks > 1 and embed_dims is None):
+        if num_blocks < 1:
+            raise ValueError(f'num_blocks={num_blocks} must be at least 1')
+        if num_blocks > 1 and embed_dims is None:
             raise ValueError(
-                f'num_blocks={num_blocks} must be at least 1, and above 1 it '
-                'needs embed_dims'
+                f'num_blocks={num_blocks} needs embed_dims, the width of the '
+                'backbone'
             )
         self.num_blocks = num_blocks
         self.with_avg = with_avg

@@ -30,8 +30,9 @@ class CodebookHook(Hook):
     batch (all processes, all accumulated micro-batches), the same ones on
     every process. One teacher token of each image becomes a new word, and all
     new words are from the same view. They overwrite the oldest words (paper,
-    section 3.1). The draw depends on the run's seed, the step and the number
-    of processes, so a resumed run draws the same words.
+    section 3.1). The draw depends only on the run's seed, the step and the
+    number of processes, so a run that is resumed on as many processes draws
+    the same words.
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. This is decided on the device,
