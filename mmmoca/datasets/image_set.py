@@ -101,8 +101,9 @@ class ImageSet(CustomDataset):
             raise ValueError(
                 f'metainfo names {len(given)} classes, but {found}'
             )
+        known = {*names}
         for own, name in zip(given, names):
-            if own != name and own in names:
+            if own != name and own in known:
                 raise ValueError(
                     f'metainfo names the class {name!r} {own!r}, which is the '
                     f'name of another class ({found}): write the classes in '

@@ -185,7 +185,9 @@ def _wrong_neck(settings: dict) -> Iterator[str]:
     vit = model.get('backbone') or {}
     if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
         return
-    out = vit.get('out_type', 'cls_token')
+    # A class of one's own may have another default.
+    plain = short_name(vit) == 'VisionTransformer'
+    out = vit.get('out_type', 'cls_token' if plain else 'featmap')
     for neck in parts_of(model.get('neck')):
         if short_name(neck) == 'GlobalAveragePooling' and out != 'featmap':
             yield (
