@@ -121,7 +121,10 @@ def check_size(*shape: int) -> None:
     values = math.prod(shape)
     pixels = values // max(1, min(shape)) if len(shape) == 3 else values
     if max(pixels, values // 4) > PIXELS:
-        raise ValueError(f'its shape is {shape}: more than {PIXELS} pixels')
+        raise ValueError(
+            f'its shape is {shape}: more than {PIXELS} pixels or {4 * PIXELS} '
+            'values'
+        )
 
 
 def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:

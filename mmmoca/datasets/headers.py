@@ -143,6 +143,8 @@ def read_header(source: Source) -> Header:
         return _header_of_pillow(open_image(source), source)
     except UnidentifiedImageError:
         raise
+    except ImportError as error:  # pillow-heif is missing
+        raise UnidentifiedImageError(f'{error}') from error
     except Exception as error:  # each format has errors of its own
         what = 'it is not an image, or it is cut short'
         if isinstance(source, Image.Image):

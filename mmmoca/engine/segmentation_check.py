@@ -98,7 +98,10 @@ def unread_sets(config: dict) -> list[BaseDataset]:
 
 
 def _check_frozen(model: dict) -> None:
-    """Refuse to freeze too many layers, or only some of a linear probe."""
+    """Refuse to freeze more layers than the ViT has, or too few.
+
+    Under a linear layer, all layers must be frozen or none.
+    """
     vit, head = model['backbone'], model.get('decode_head')
     others = not str(vit['type']).endswith(('ViT', 'VisionTransformer'))
     if others or not isinstance(head, dict):
@@ -109,9 +112,10 @@ def _check_frozen(model: dict) -> None:
         arch = VisionTransformer.arch_zoo.get(arch, {})
     layers = arch.get('num_layers', 0)
     if 0 < layers < frozen or (linear and 0 < frozen < layers):
+        why = 'more than' if frozen > layers else 'not all of'
         raise ValueError(
-            f'the ViT has {layers} layers, but frozen_stages={frozen}: write '
-            f'model.backbone.frozen_stages={layers}, or 0 to train all'
+            f'model.backbone.frozen_stages={frozen} is {why} the {layers} '
+            f'layers of the ViT: write {layers}, or 0 to train all'
         )
 
 
@@ -131,9 +135,10 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
                 f'the size {size} is not a multiple of the patch {patch}: '
-                'write the same multiple for RandomCrop, '
-                'model.data_preprocessor (size and test_cfg.size_divisor), '
-                'backbone.img_size and test_cfg'
+                'write the same multiple for RandomCrop, model.backbone.'
+                'img_size, model.data_preprocessor.size and model.test_cfg.'
+                'crop_size, and any multiple for model.data_preprocessor.'
+                'test_cfg.size_divisor'
             )
 
 
@@ -231,10 +236,13 @@ def check_files(dataset: BaseDataset) -> None:
         missing = outside(root, paths) if dataset.ann_file else []
         missing += [path for path in paths if not os.path.isfile(path)]
         if missing:
+            split = listed_by = ''
+            if dataset.ann_file:
+                split = f' or not below {root}'
+                listed_by = f', or the list {dataset.ann_file}'
             raise ValueError(
-                f'{len(missing)} of {len(paths)} files are missing or not '
-                f'below {root}, such as {listed(missing, 2)}: '
-                f'{wanted_names(dataset)}; '
-                'correct data_prefix, the suffixes or the split '
-                f'{dataset.ann_file} (docs/guides/segment.md)'
+                f'{len(missing)} of {len(paths)} files are missing{split}, '
+                f'such as {listed(missing, 2)}: {wanted_names(dataset)}; '
+                f'correct data_prefix, the suffixes{listed_by} '
+                '(docs/guides/segment.md)'
             )

@@ -74,6 +74,6 @@ def check_memory(
     if number * each > memory:
         raise ValueError(
             f'{number} {what} need {number * each / 2**30:.1f} GiB, but this '
-            f'process has {memory / 2**30:.1f} GiB in all: use fewer than '
+            f'process can have {memory / 2**30:.1f} GiB: use at most '
             f'{int(memory / each)}'
         )

@@ -67,10 +67,10 @@ def choose_preset(layout: str, feature: str | None = None) -> Preset:
             f'{feature!r} is neither a feature ({", ".join(FEATURES)}) nor a '
             f'preset ({", ".join(PRESETS)})'
         )
-    # Files of DINO and iBOT look the same, and are evaluated alike.
     method = 'moca' if layout == 'mmmoca' else layout
     if feature in PRESETS:
         method = feature
+    # The layout 'dino' is also that of iBOT, which is evaluated alike.
     preset = PRESETS.get(method, PRESETS['moca']._replace(method=None))
     if feature in FEATURES:
         preset = preset._replace(knn=feature, linear=feature, lowshot=feature)

@@ -89,7 +89,7 @@ def resize_boxes(
         size (tuple[int, int]): Height and width to resize to, in pixels.
         dtype (torch.dtype): Type of the products' operands. Whole numbers up
             to 255 are exact in float16, too. Rounding the weights to float16
-            changes a pixel by 0.1 grey levels.
+            changes a pixel by about 0.1 grey levels before it is rounded.
 
     Returns:
         Tensor: Whole numbers in float32, (N, C, *size).
@@ -205,7 +205,8 @@ def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
         ),
     )  # sixths of the circle
     hue = hue + 6 / 256 * (shifts * 255).trunc()[:, None, None]
-    # Each channel falls from value by chroma and rises again, in thirds.
+    # Along the circle, each channel falls by chroma for a sixth, is low for a
+    # third, rises for a sixth and is high for a third.
     channels = []
     for offset in (1, 3, 5):  # blue, green, red
         place = (hue + offset).remainder(6)

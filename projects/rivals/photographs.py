@@ -7,11 +7,11 @@ content; they do not overlap. One square in five is held out:
 first, so that a square shows more than a blur.
 
 docs/benchmarks/rivals.md uses 36 photographs from Debian's packages
-lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0),
-mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``) and
-plasma-workspace-wallpapers (5.27.5-2; GPL-2+): BytheWater, ColdRipple,
-ColorfulCups, EveningGlow, FallenLeaf, Grey, Kite, OneStandsOut, Path and
-Volna. It leaves out drawings in these packages.
+lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0) and
+mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``). From
+plasma-workspace-wallpapers (5.27.5-2; GPL-2+) it uses only BytheWater,
+ColdRipple, ColorfulCups, EveningGlow, FallenLeaf, Grey, Kite, OneStandsOut,
+Path and Volna. It leaves out drawings in these packages.
 
 Example:
     python projects/rivals/photographs.py ~/wallpapers data/photographs
@@ -60,7 +60,8 @@ def cut(
         size (int): Side of a square in pixels.
         side (int): Longer side of a shrunk photograph.
         contrast (float): See :func:`squares`.
-        most (int): Largest number of squares of a photograph, drawn at random.
+        most (int): Largest number of squares per photograph. If it has more,
+            this number is drawn at random.
 
     Raises:
         FileExistsError: If ``out`` exists.

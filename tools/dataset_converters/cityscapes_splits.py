@@ -105,8 +105,8 @@ def main() -> None:
     if not digits.startswith(CHECKSUM):
         print(
             f'NOT the public splits: those are drawn from the {NUM_IDS} '
-            f'images of Cityscapes, but the {len(ids)} images here have '
-            'other names'
+            f'images of Cityscapes, but some of the {len(ids)} images here '
+            'are others, or some are missing'
         )
 
 

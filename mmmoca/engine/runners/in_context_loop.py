@@ -42,8 +42,8 @@ class InContextTestLoop(FeatureLoop):
             the bank, all of one size.
         bank_size (int): Largest number of patches in the bank. Each image
             contributes the same number, at least one, or all its labelled
-            patches if it has fewer. Defaults to 1 024 000 (in the paper at
-            most 1024 x 10^4).
+            patches if it has fewer. Defaults to 1 024 000. The paper has at
+            most 10 240 000, as do the configs for public data sets.
         bank_epochs (int): Passes over the bank's images. Random transforms
             differ between passes. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.
