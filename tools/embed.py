@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write features of any number of images; run it again if it was stopped.
+"""Write features of any number of images; a second run continues.
 
 OUT is a ``.npy`` file, with the names of the images in ``OUT.names.txt``, or a
 ``.parquet`` file.
@@ -55,7 +55,7 @@ def join_processes(device: str | None) -> str | None:
     """Join the processes of torchrun; return this process's device."""
     import torch
 
-    # A process may wait for another until that has computed all its parts.
+    # One process may have to wait until another has computed all its parts.
     torch.distributed.init_process_group('gloo', timeout=timedelta(days=7))
     if device is None and torch.cuda.is_available():
         return f'cuda:{os.environ["LOCAL_RANK"]}'

@@ -53,8 +53,8 @@ def check_out(args: argparse.Namespace) -> None:
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
         raise ValueError(
-            f'--out {args.out} must end in {", ".join(suffixes)}, or write '
-            '--out-item metrics and a name that ends in .json'
+            f'--out {args.out} must end in {", ".join(suffixes)}. To write '
+            'metrics to a .json file, use --out-item metrics'
         )
 
 

@@ -11,7 +11,7 @@ from mmmoca.registry import DATASETS
 from .file_extensions import with_extension
 from .image_set import ImageSet
 
-# Folders that operating systems make, for thumbnails or deleted files.
+# Folders that operating systems make, such as for thumbnails and metadata.
 _OF_MACHINES = {
     '@eaDir',
     '#recycle',
@@ -134,7 +134,7 @@ def visible_folders(
 
 
 def _made_by_machine(folder: str, left_out: Counter[str] | None) -> bool:
-    """Return whether a system or a run made a folder; if so, count it."""
+    """Return whether a system or run made a folder; if so, count its files."""
     kind = os.path.basename(folder)
     if kind not in _OF_MACHINES:
         left = 'last_checkpoint', 'vis_data'

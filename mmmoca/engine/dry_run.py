@@ -91,9 +91,9 @@ class _RehearsalHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Validate one batch, and compute the metrics of its images.
 
-        An error in validation would otherwise end the run after its first
-        epoch. Validations by frozen protocols are left out, because they would
-        embed a whole bank first.
+        An error in validation would otherwise end the run at its first
+        validation. Validations by frozen protocols are left out, because they
+        would embed a whole bank first.
         """
         loop = runner.val_loop
         if not isinstance(loop, ValLoop):
@@ -220,7 +220,7 @@ def _described(mask: Mask) -> str:
     seen, predicted = ({*part[0].tolist()} for part in parts)
     text = f'{len(seen)} patches seen, {len(predicted)} predicted'
     both = len(seen & predicted)
-    return f'{text}, {both} of them both' if both else text
+    return f'{text}, {both} both seen and predicted' if both else text
 
 
 def _without_gradient(runner: Runner) -> dict[str, str]:

@@ -226,8 +226,9 @@ def images_digest(dataset: Sized) -> str:
         dataset (Sized): A data set, or a wrapper around several.
 
     Returns:
-        str: The types of the data sets, because the same images have other
-        names in shards; and the SHA-256 of all names and labels, in order.
+        str: The types of the data sets, and the SHA-256 of all names and
+        labels, in order. Only digests of the same types can be compared: in
+        shards, the same images have other names.
     """
     digest, kinds = hashlib.sha256(), set()
     for part in members(dataset):

@@ -147,6 +147,9 @@ def test_resumes_the_newest_intact_one(root, finished, tmp_path):
     assert advice_to_go_on(runner).endswith('copy/iter_6.pth')
     shutil.copy(finished / 'last_checkpoint', root / 'copy')
     assert str(finished) not in advice_to_go_on(runner)
+    (root / 'copy/iter_6.pth').write_bytes(b'PK')
+    with pytest.raises(CheckpointError, match='can be resumed'):
+        build(root, 'copy', resume=True).train()
     # The error names the file.
     named = moved / 'named.pth'
     torch.save(checkpoint | dict(message_hub=[]), named)

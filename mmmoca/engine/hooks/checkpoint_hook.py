@@ -8,7 +8,7 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import guarded, run_record
+from mmmoca.checkpoints import CheckpointError, guarded, run_record
 from mmmoca.checkpoints.run_folder import (
     INTERRUPTED,
     FolderLock,
@@ -96,7 +96,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     Raises:
         CheckpointError: Before training, if a new run finds checkpoints in
-            its work dir, or if a resumed run finds none that is intact.
+            its work dir, or if a resumed run finds only damaged ones. (If it
+            finds none, it starts from the beginning.)
         RuntimeError: Before training, if another run writes to the work dir.
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
@@ -191,7 +192,7 @@ class AtomicCheckpointHook(CheckpointHook):
             user chose the checkpoint, or if there is nothing to resume.
         """
         self._lock = FolderLock(runner.work_dir)
-        folder, problems = Path(runner.work_dir), []
+        folder = Path(runner.work_dir)
         for killed in folder.glob('.*.pth-*'):  # left by a killed run
             shutil.rmtree(killed, ignore_errors=True)
         if resumes(runner) and load_address(runner):
@@ -202,8 +203,13 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return newest
-        named = find_checkpoints(folder, self.filename_tmpl)
-        refuse_used(folder, *problems, *named)
+            if problems:
+                raise CheckpointError(
+                    f'no checkpoint in {folder} can be resumed '
+                    f'({listed(problems)}): restore one, or remove all to '
+                    'start from the beginning'
+                )
+        refuse_used(folder, *find_checkpoints(folder, self.filename_tmpl))
         return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:

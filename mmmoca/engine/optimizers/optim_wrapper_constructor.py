@@ -52,7 +52,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             )
         own = dict(self.paramwise_cfg)
         custom = own.pop('custom_keys')
-        _check(own, options.keys(), 'paramwise_cfg')
+        numbers = [name for name in options if name != 'custom_keys']
+        _check(own, numbers, 'paramwise_cfg')
         for key, factors in custom.items():
             place = f'paramwise_cfg.custom_keys.{key}'
             _check(factors, ('lr_mult', 'decay_mult'), place)
@@ -116,6 +117,6 @@ def _check(numbers: dict, known: Collection[str], place: str) -> None:
         right = isinstance(value, Real) and 0 <= value <= 1000
         if name not in known or not right:
             raise ValueError(
-                f'{place} accepts {[*known]} with values in [0, 1000], got '
-                f'{name}={value}'
+                f'{place} accepts {listed(known)} with numbers in [0, 1000], '
+                f'got {name}={value}'
             )

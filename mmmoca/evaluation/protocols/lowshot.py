@@ -71,8 +71,9 @@ def fit_low_shot(
     c = 1 / regularization
     if len(np.unique(labels)) == 2:
         # For two classes, scikit-learn fits a single weight vector: the
-        # difference 2 w between a softmax's two vectors, w and -w. Its squared
-        # norm is 4 |w|^2. Those of w and -w add up to half of that.
+        # difference 2 w between a softmax's two vectors, w and -w. The squared
+        # norm of 2 w is 4 |w|^2; those of w and -w add up to 2 |w|^2, half of
+        # it, so C is doubled.
         c *= 2
     # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
     # is divided by n. The features are float64, because in float32 the
@@ -93,7 +94,10 @@ def low_shot_predictions(
     subsets: dict[str, list[list[int]]],
     **fit,
 ) -> list[dict]:
-    """Classify images with one regression for each set of each subset.
+    """Classify images with one regression for each training set.
+
+    A subset, such as '5shot', has one or several sets, each of which is one
+    draw of training images.
 
     All ranks call this together, each with its part of the training images and
     of the images to classify. Each rank fits some of the regressions. The
