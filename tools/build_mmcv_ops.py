@@ -4,8 +4,8 @@
 An isolated build of mmcv does not find PyTorch and silently leaves out the
 operators. pip and uv may cache the resulting wheel and install it again. This
 program builds the installed version of mmcv in this very environment, once for
-each machine: it keeps the wheel in ``$XDG_CACHE_HOME/mmmoca``
-(``~/.cache/mmmoca``).
+each combination of mmcv, Python, PyTorch and device: it keeps the wheel in
+``$XDG_CACHE_HOME/mmmoca`` (``~/.cache/mmmoca``).
 """
 
 import argparse
@@ -96,7 +96,7 @@ def build(requirement: str, folder: Path) -> None:
         sys.exit("setuptools is too new: pip install 'setuptools<82'")
     print(
         f'Building {requirement} with its operators: 2 to 5 minutes without '
-        'a GPU, once for this machine ...',
+        'a GPU, once for this Python and PyTorch ...',
         flush=True,
     )
     environment = dict(CFLAGS='-O1 -g0 -w', MAX_JOBS=str(os.cpu_count()))

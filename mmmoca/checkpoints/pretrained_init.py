@@ -56,7 +56,8 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
             )
             checkpoint = load(guarded(path))
             prefix, changes = init.pop('prefix', None), []
-            if not name and not prefix:  # argument `pretrained` of a model
+            # The model itself has the init if `pretrained` was passed to it.
+            if not name and not prefix:
                 checkpoint = dict(checkpoint)
                 changes = take_backbone(checkpoint, module, path)
             report, note, part = _check_init(role, module, checkpoint, prefix)
@@ -113,10 +114,10 @@ def _check_init(
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
         raise CheckpointError(
-            f'no name in the file matches {role}. The names in the file '
-            f'begin with {listed(has)}; write their prefix, such as '
-            "prefix='teacher.' (None for no prefix). If the file has a ViT, "
-            "you can write checkpoint='mmmoca-teacher://FILE' and "
+            f'no tensor of the file fits: {role}. The names in the file '
+            f'begin with {listed(has)}; choose the prefix of the encoder, '
+            "such as prefix='teacher.' (None for no prefix). If the file has "
+            "a ViT, you can write checkpoint='mmmoca-teacher://FILE' and "
             "prefix='backbone.' instead"
         )
     report = check_fit(module, part, checkpoint.get('meta'), role)

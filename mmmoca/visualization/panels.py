@@ -64,9 +64,9 @@ def dense_patches(
 ) -> Tensor:
     """Compute patch features on a grid finer than the patches.
 
-    The encoder sees the image shifted by every multiple of the stride. The
-    features of all shifts are placed at the centres of their patches.
-    (Enlarging the image instead would change its textures.)
+    The encoder sees the image shifted in steps of the stride, by less than a
+    patch. The features of all shifts are placed at the centres of their
+    patches. (Enlarging the image instead would change its textures.)
 
     Args:
         encoder (Encoder): The encoder.

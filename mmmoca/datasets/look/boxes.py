@@ -100,7 +100,7 @@ class BoxFacts:
         """Say what stands out.
 
         Args:
-            file (str): Name of the annotations in the sentences.
+            file (str): What the sentences call the annotations.
             judged (bool): Whether a detector is evaluated on them. COCO's
                 evaluation reads the file itself, so it counts objects that
                 mmdet leaves out. Defaults to False.
@@ -135,7 +135,7 @@ class BoxFacts:
         if found['unlike their mask'] > 0.05 * self._compared:
             lines.append(
                 f'{found["unlike their mask"]} of {self._compared} boxes of '
-                f'{file} do not enclose their masks'
+                f'{file} differ from the boxes around their masks'
             )
         if found['twice']:
             lines.append(f'{found["twice"]} boxes of {file} occur twice')

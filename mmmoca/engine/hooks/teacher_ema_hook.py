@@ -28,7 +28,7 @@ class TeacherEMAHook(Hook):
 
     Raises:
         ValueError: If a momentum is no number in [0, 1]. Before training, if
-            ``momentum`` is still 'auto'. (A test accepts 'auto'.)
+            ``momentum`` is still 'auto'; ``tools/test.py`` accepts 'auto'.
     """
 
     def __init__(
