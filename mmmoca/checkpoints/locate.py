@@ -240,10 +240,10 @@ def choose_encoder(
     if named and not teachers:  # lightly names only the student
         teachers = [place for place in students if place not in named]
         students = named
-    if len(teachers) > 1:  # DINOv3's Gram teacher is a copy of an earlier one
-        teachers = [p for p in teachers if 'gram_teacher' not in str(p)]
+    # DINOv3's Gram teacher is a copy of an earlier teacher.
+    teachers = [p for p in teachers if 'gram_teacher' not in str(p)]
     chosen, role = teachers if which == 'teacher' else students, which
-    if len(found) == 1 and not teachers and found[0].container != 'student':
+    if len(found) == 1 and not teachers and not named:
         chosen = found if which in ('teacher', recorded) else []
         role = recorded if recorded in ROLES else 'only'
     if len(chosen) != 1:

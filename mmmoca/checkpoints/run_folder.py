@@ -211,6 +211,8 @@ def newest_checkpoint(
 
 def _problem(checkpoint: dict) -> str | None:
     """Return why a run cannot resume from a checkpoint, or None."""
+    if 'state_dict' not in checkpoint:
+        return 'it has no state_dict'
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is not a dict'
@@ -220,7 +222,7 @@ def _problem(checkpoint: dict) -> str | None:
     done = [meta.get(key, 0) for key in ('epoch', 'iter')]
     if not all(type(n) is int and 0 <= n < 2**63 for n in done):
         return 'its meta has no valid epoch or iteration number'
-    state = checkpoint.get('state_dict', {})
+    state = checkpoint['state_dict']
     for name, value in state.items():
         if not isinstance(value, Tensor) and 'extra_state' not in str(name):
             return f'{name} in it is not a tensor'

@@ -105,7 +105,8 @@ def check_config(cfg: Config) -> None:
         *_wrong_images(settings),
         *_wrong_hooks(settings),
         *_wrong_strides(settings),
-        *_wrong_neck(settings),
+        *_wrong_vit(settings),
+        *_endless(settings),
     ]
     if problems:
         raise ValueError('; '.join(problems))
@@ -179,12 +180,38 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
                 )
 
 
-def _wrong_neck(settings: dict) -> Iterator[str]:
-    """Yield a neck that averages maps where the ViT returns none."""
+def _endless(settings: dict) -> Iterator[str]:
+    """Yield the samplers that would let an evaluation run forever."""
+    for stage in ('val', 'test'):
+        for key in (f'{stage}_dataloader', f'{stage}_cfg.bank_dataloader'):
+            part = settings
+            for name in key.split('.'):
+                part = part.get(name) or {}
+            sampler = part.get('sampler') or {}
+            if short_name(sampler) == 'InfiniteSampler' or sampler.get(
+                'infinite'
+            ):
+                yield (
+                    f'{key}.sampler never ends: write '
+                    "dict(type='DefaultSampler', shuffle=False)"
+                )
+
+
+def _wrong_vit(settings: dict) -> Iterator[str]:
+    """Yield what does not fit the ViT: keys of its own, or its neck."""
     model = settings.get('model') or {}
     vit = model.get('backbone') or {}
     if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
         return
+    arch, frozen = vit.get('arch'), vit.get('frozen_stages', -1)
+    layers = arch.get('num_layers') if isinstance(arch, dict) else None
+    if layers is not None and frozen > layers:
+        yield (
+            f'model.backbone.frozen_stages={frozen}: the ViT has only '
+            f'{layers} layers'
+        )
+    if short_name(model) == 'MOCA':
+        yield from _without_effect(model, vit)
     # A class of one's own may have another default.
     plain = short_name(vit) == 'VisionTransformer'
     out = vit.get('out_type', 'cls_token' if plain else 'featmap')
@@ -194,6 +221,23 @@ def _wrong_neck(settings: dict) -> Iterator[str]:
                 'model.neck=GlobalAveragePooling needs model.backbone.out_type'
                 f'=featmap, but it is {out}: also write model.neck=None'
             )
+
+
+def _without_effect(model: dict, vit: dict) -> Iterator[str]:
+    """Yield keys that pretraining would ignore without a word."""
+    embedding = model.get('image_embedding')
+    if vit.get('out_type') == 'cls_token' and embedding != 'cls':
+        yield (
+            'model.backbone.out_type=cls_token has no effect in MOCA: write '
+            'model.image_embedding=cls'
+        )
+    for key, part in (('model', model), ('model.backbone', vit)):
+        for init in parts_of(part.get('init_cfg')):
+            if 'type' in init and short_name(init) != 'Pretrained':
+                yield (
+                    f'{key}.init_cfg={short_name(init)} has no effect: MOCA '
+                    'initialises its encoders itself'
+                )
 
 
 def _strides(model: dict) -> Iterator[tuple[str, Sequence]]:

@@ -32,7 +32,8 @@ def follow_datasets(cfg: Config, chosen: Collection[str] = ()) -> None:
             continue
         if any(one.startswith(f'{key}.') for one in chosen):
             raise ValueError(
-                f'{key} only repeats what its data set has: change it there'
+                f'{key} only repeats the pipeline of '
+                f'{key.partition("_")[0]}_dataloader.dataset: change it there'
             )
         is_chosen = any(f'{key}.'.startswith(f'{one}.') for one in chosen)
         if is_chosen and os.path.realpath(held) != os.path.realpath(said):

@@ -524,4 +524,4 @@ def _count(
         )
     if classes is not None or data_root is None:
         return classes and len(classes)
-    return len(found) if is_there else None
+    return len(found) or None

@@ -154,7 +154,8 @@ def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
         class folder -> index of the image in the data set.
 
     Raises:
-        ValueError: If the images are not files in folders.
+        ValueError: If the images are not files in folders, or if the classes
+            do not have the names of their folders.
     """
     images: dict[str, dict[str, int]] = {
         name: {} for name in dataset.metainfo['classes']
@@ -168,6 +169,12 @@ def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
             )
         path = Path(path)
         name, *file = path.relative_to(dataset.img_prefix).parts
+        if name not in images:
+            raise ValueError(
+                f'the class folder {name} has another name in metainfo.'
+                f'classes ({listed(images)}): leave classes out, so that the '
+                'folders name the classes'
+            )
         images[name]['/'.join(file)] = index
     return images
 

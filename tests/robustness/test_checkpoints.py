@@ -208,11 +208,14 @@ def test_one_run_a_folder_within_a_process(tmp_path):
 
 
 def test_nothing_starts_over_what_a_run_has_left(root):
-    for name, resume in (('interrupted', False), ('best_top1_4', True)):
+    for name, resume, advice in (
+        ('interrupted', False, '--resume'),
+        ('best_top1_4', True, 'restore'),
+    ):
         file = root / f'left_{resume}' / f'{name}.pth'
         file.parent.mkdir()
         file.touch()
-        with pytest.raises(CheckpointError, match='--resume'):
+        with pytest.raises(CheckpointError, match=advice):
             build(root, file.parent.name, resume=resume).train()
         assert file.exists()
     # MMEngine's own hook would overwrite the file.

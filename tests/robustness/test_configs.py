@@ -209,6 +209,25 @@ def test_strides_are_those_of_the_maps(place, level):
                 check_config(cfg)
 
 
+@pytest.mark.parametrize(
+    'key, value, named',
+    [
+        ('model.backbone.frozen_stages', 5, '4 layers'),
+        ('model.backbone.out_type', 'cls_token', 'image_embedding'),
+        ('model.backbone.init_cfg', dict(type='Constant', val=1), 'Constant'),
+        ('model.init_cfg', [dict(type='Xavier')], 'Xavier'),
+        ('val_dataloader.sampler.type', 'InfiniteSampler', 'val_data'),
+        ('val_cfg.bank_dataloader.sampler.infinite', True, 'bank_data'),
+    ],
+)
+def test_keys_that_would_have_no_effect_or_no_end(key, value, named):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    check_config(cfg)
+    cfg.merge_from_dict({key: value})
+    with raises(ValueError, named):
+        check_config(cfg)
+
+
 @pytest.mark.parametrize('out', ['cls_token', 'raw', 'featmap'])
 def test_only_maps_are_averaged(out):
     vit = dict(type='VisionTransformer', out_type=out)

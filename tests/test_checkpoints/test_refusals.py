@@ -58,6 +58,10 @@ def initialise(content, prefix=None, file='a.pth', **backbone):
     check_pretrained_inits(files.classifier(init_cfg=init, **backbone))
 
 
+def prefixed(*starts):
+    return {f'{start}{k}': v for start in starts for k, v in TIMM.items()}
+
+
 def untyped(init):
     check_pretrained_inits(files.classifier(init_cfg=init))
 
@@ -154,6 +158,8 @@ REFUSALS = [
     ('--which', lambda: find(TWO_TEACHERS)),
     ('--which', lambda: find(TIMM, 'student')),
     ('--which', lambda: find(dict(student=DINO['student']))),
+    ('--which', lambda: find(prefixed('student.'))),
+    ('--which', lambda: find(prefixed('student.', 'gram_teacher.'))),
     ('averaged', lambda: find(TIMM, weights='averaged')),
     ('raw', lambda: find(dict(state_dict_ema=TIMM), weights='raw')),
     ('ln1.bias', lambda: fit(integer('ln1.bias'))),

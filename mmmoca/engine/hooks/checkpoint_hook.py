@@ -13,6 +13,7 @@ from mmmoca.checkpoints.run_folder import (
     INTERRUPTED,
     FolderLock,
     find_checkpoints,
+    left_checkpoints,
     newest_checkpoint,
     not_finite,
     refuse_used,
@@ -96,8 +97,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     Raises:
         CheckpointError: Before training, if a new run finds checkpoints in
-            its work dir, or if a resumed run finds only damaged ones. (If it
-            finds none, it starts from the beginning.)
+            its work dir, or if a resumed run finds only damaged or best ones.
+            (If it finds none, it starts from the beginning.)
         RuntimeError: Before training, if another run writes to the work dir.
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
@@ -203,10 +204,10 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return newest
-            if problems:
+            if left := [*problems, *left_checkpoints(folder)]:
                 raise CheckpointError(
                     f'no checkpoint in {folder} can be resumed '
-                    f'({listed(problems)}): restore one, or remove all to '
+                    f'({listed(left, 2)}): restore one, or remove all to '
                     'start from the beginning'
                 )
         refuse_used(folder, *find_checkpoints(folder, self.filename_tmpl))
