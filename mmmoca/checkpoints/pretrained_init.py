@@ -83,19 +83,18 @@ def _inits(module: nn.Module) -> list[dict]:
     inits = getattr(module, 'init_cfg', None) or []
     inits = [inits] if isinstance(inits, dict) else inits
     for init in inits:
-        lacking = {'type'} - init.keys()
-        if not lacking and _is_pretrained(init['type']):
-            lacking = {'checkpoint'} - init.keys()
-        if lacking:
+        pretrained = _is_pretrained(init.get('type'))
+        lacking = 'checkpoint' if pretrained else 'type'
+        if lacking not in init:
             raise CheckpointError(
-                f'init_cfg of {type(module).__name__} has no {lacking.pop()}: '
+                f'init_cfg of {type(module).__name__} has no {lacking}: '
                 "write init_cfg=dict(type='Pretrained', checkpoint=FILE), or "
                 'start pretraining with --init FILE'
             )
     return inits
 
 
-def _is_pretrained(kind: str | type) -> bool:
+def _is_pretrained(kind: str | type | None) -> bool:
     # The name may have a scope, as in 'mmengine.Pretrained'.
     return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
 

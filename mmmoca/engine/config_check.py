@@ -18,7 +18,12 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.utils import to_2tuple
 
-from mmmoca.config_parts import parts_of, preprocessor_of, short_name
+from mmmoca.config_parts import (
+    parts_of,
+    preprocessor_of,
+    short_name,
+    stage_loaders,
+)
 
 from .options import entries
 from .settings import settings_of
@@ -183,16 +188,13 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
 def _endless(settings: dict) -> Iterator[str]:
     """Yield the samplers that would let an evaluation run forever."""
     for stage in ('val', 'test'):
-        for key in (f'{stage}_dataloader', f'{stage}_cfg.bank_dataloader'):
-            part = settings
-            for name in key.split('.'):
-                part = part.get(name) or {}
-            sampler = part.get('sampler') or {}
-            if short_name(sampler) == 'InfiniteSampler' or sampler.get(
-                'infinite'
-            ):
+        for role, loader in stage_loaders(settings, stage).items():
+            sampler = loader.get('sampler') or {}
+            endless = short_name(sampler) == 'InfiniteSampler'
+            if endless or sampler.get('infinite'):
+                key = role.replace(' ', '_cfg.')  # 'val bank' is in val_cfg
                 yield (
-                    f'{key}.sampler never ends: write '
+                    f'{key}_dataloader.sampler never ends: write '
                     "dict(type='DefaultSampler', shuffle=False)"
                 )
 

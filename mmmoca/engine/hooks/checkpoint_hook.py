@@ -196,22 +196,23 @@ class AtomicCheckpointHook(CheckpointHook):
         folder = Path(runner.work_dir)
         for killed in folder.glob('.*.pth-*'):  # left by a killed run
             shutil.rmtree(killed, ignore_errors=True)
-        if resumes(runner) and load_address(runner):
+        if not resumes(runner):
+            named = find_checkpoints(folder, self.filename_tmpl)
+            refuse_used(folder, *named)
             return None
-        if resumes(runner):
-            newest, problems = newest_checkpoint(folder, self.filename_tmpl)
-            for problem in problems:
-                runner.logger.warning(problem)
-            if newest:
-                return newest
-            if left := [*problems, *left_checkpoints(folder)]:
-                raise CheckpointError(
-                    f'no checkpoint in {folder} can be resumed '
-                    f'({listed(left, 2)}): restore one, or remove all to '
-                    'start from the beginning'
-                )
-        refuse_used(folder, *find_checkpoints(folder, self.filename_tmpl))
-        return None
+        if load_address(runner):
+            return None
+        newest, problems = newest_checkpoint(folder, self.filename_tmpl)
+        for problem in problems:
+            runner.logger.warning(problem)
+        left = [*problems, *left_checkpoints(folder)]
+        if left and not newest:
+            raise CheckpointError(
+                f'no checkpoint in {folder} can be resumed '
+                f'({listed(left, 2)}): restore one, or remove all to start '
+                'from the beginning'
+            )
+        return newest
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Restore the types that MMEngine expects in the history of a run."""
