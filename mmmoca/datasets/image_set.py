@@ -144,11 +144,19 @@ class ImageSet(CustomDataset):
         if not ends:
             extensions = ', '.join(sorted(self.extensions))
             others = counted(self.left_out) or 'none'
+            advice = (
+                'With labels, each class has a folder of images, '
+                '<data_root>/<class>/<image>. Without labels, set '
+                'with_label=False'
+            )
+            if self.left_out['of .parquet']:
+                advice = (
+                    "Use the folder that Hugging Face's load_dataset("
+                    f'{self.img_prefix!r}).save_to_disk(FOLDER) writes'
+                )
             raise FileNotFoundError(
                 f'no image in {self.img_prefix!r} (accepted extensions: '
-                f'{extensions}; other files: {others}). With labels, each '
-                'class has a folder of images, <data_root>/<class>/<image>. '
-                'Without labels, set with_label=False'
+                f'{extensions}; other files: {others}). {advice}'
             )
         if self.left_out:
             place = printable(self.img_prefix)

@@ -110,8 +110,11 @@ def read_run(
         check_compiled_ops()
     check_paths(cfg, *stages)
     complete(cfg)
+    # These modules import PyTorch.
+    from .freezing_check import check_frozen
+
+    check_frozen(cfg.get('model') or {})
     if cfg.get('default_scope') == 'mmseg':
-        # Importing the data sets imports PyTorch.
         from .segmentation_check import check_segmentation
 
         check_segmentation(cfg, stages)

@@ -205,13 +205,6 @@ def _wrong_vit(settings: dict) -> Iterator[str]:
     vit = model.get('backbone') or {}
     if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
         return
-    arch, frozen = vit.get('arch'), vit.get('frozen_stages', -1)
-    layers = arch.get('num_layers') if isinstance(arch, dict) else None
-    if layers is not None and frozen > layers:
-        yield (
-            f'model.backbone.frozen_stages={frozen}: the ViT has only '
-            f'{layers} layers'
-        )
     if short_name(model) == 'MOCA':
         yield from _without_effect(model, vit)
     # A class of one's own may have another default.

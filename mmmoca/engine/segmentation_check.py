@@ -12,7 +12,6 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
-from mmpretrain.models.backbones import VisionTransformer
 
 from mmmoca.config_parts import parts_of, short_name, stage_loaders
 from mmmoca.datasets.file_extensions import counted
@@ -30,9 +29,8 @@ from mmmoca.registry import DATASETS
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check that a segmentor fits the data sets that it is about to read.
 
-    A ViT under a linear head must be frozen as a whole, or not at all. Crop
-    sizes must be multiples of the patch size. Heads must have the data set's
-    number of classes. Every image and mask must exist.
+    Crop sizes must be multiples of the patch size. Heads must have the data
+    set's number of classes. Every image and mask must exist.
 
     Args:
         cfg (Config): The config, with mmsegmentation's scope.
@@ -44,7 +42,6 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         ValueError: If the config or the files are wrong. The message says what
             to write instead.
     """
-    _check_frozen(cfg.model)
     zeros = {}
     for stage in stages:
         for role, loader in stage_loaders(cfg, stage).items():
@@ -95,28 +92,6 @@ def unread_sets(config: dict) -> list[BaseDataset]:
     """
     lazy = dict(config, _scope_='mmseg', lazy_init=True)
     return [*members(DATASETS.build(lazy))]
-
-
-def _check_frozen(model: dict) -> None:
-    """Refuse to freeze more layers than the ViT has, or too few.
-
-    Under a linear layer, all layers must be frozen or none.
-    """
-    vit, head = model['backbone'], model.get('decode_head')
-    others = not str(vit['type']).endswith(('ViT', 'VisionTransformer'))
-    if others or not isinstance(head, dict):
-        return
-    linear = 'Linear' in str(head['type']) or head.get('num_convs') == 0
-    arch, frozen = vit.get('arch'), vit.get('frozen_stages', -1)
-    if not isinstance(arch, dict):
-        arch = VisionTransformer.arch_zoo.get(arch, {})
-    layers = arch.get('num_layers', 0)
-    if 0 < layers < frozen or (linear and 0 < frozen < layers):
-        why = 'more than' if frozen > layers else 'not all of'
-        raise ValueError(
-            f'model.backbone.frozen_stages={frozen} is {why} the {layers} '
-            f'layers of the ViT: write {layers}, or 0 to train all'
-        )
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:

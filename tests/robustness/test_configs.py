@@ -21,6 +21,10 @@ from ..helpers.builders import ARCH, build_moca
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS, DEMO_CONFIG
 
+CLASSES = CONFIGS / 'classification/finetune_vit-b16_100e_own-classes.py'
+SEGMENTER = 'segmentation/segmenter_moca-vit-b16_{}_cityscapes-768x768.py'
+PROBE, MASK = (CONFIGS / SEGMENTER.format(h) for h in ('linear', 'mask'))
+
 
 def part_of(cfg, key):
     """Return the dict that contains a dotted key, and the key's last name."""
@@ -212,7 +216,6 @@ def test_strides_are_those_of_the_maps(place, level):
 @pytest.mark.parametrize(
     'key, value, named',
     [
-        ('model.backbone.frozen_stages', 5, '4 layers'),
         ('model.backbone.out_type', 'cls_token', 'image_embedding'),
         ('model.backbone.init_cfg', dict(type='Constant', val=1), 'Constant'),
         ('model.init_cfg', [dict(type='Xavier')], 'Xavier'),
@@ -303,3 +306,24 @@ def test_parts_with_rates_of_their_own():
         else:
             assert lr == (0.05 if name.startswith('backbone') else 0.1)
             assert decay == (0.02 if parameter.ndim > 1 else 0.0)
+
+
+@pytest.mark.parametrize(
+    'config, arch, frozen, right',
+    [
+        (DEMO_CONFIG, None, 5, False),
+        (CLASSES, 'b', 12, True),
+        (CLASSES, 'Base', 13, False),
+        (PROBE, 'l', 24, True),
+        (PROBE, 'l', 12, False),
+        (MASK, 'l', 12, True),
+        (MASK, 'l', 25, False),
+    ],
+)
+def test_layers_that_are_frozen(config, arch, frozen, right):
+    """No ViT freezes more layers than it has; a linear probe no fewer."""
+    options = {'model.backbone.frozen_stages': frozen}
+    if arch is not None:
+        options['model.backbone.arch'] = arch
+    with nullcontext() if right else raises(ValueError, 'layers of the ViT'):
+        read_run(config, options)

@@ -119,23 +119,6 @@ def test_configs_that_are_wrong(streets, tmp_path, options, named):
         check(cfg, 'train', 'val')
 
 
-@pytest.mark.parametrize('head', ['linear', 'mask'])
-def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
-    """No ViT has more frozen layers than layers; a linear probe no fewer."""
-    name = f'segmenter_moca-vit-b16_{head}_cityscapes-768x768.py'
-    larger = {'model.backbone.frozen_stages': 12, 'model.backbone.arch': 'l'}
-    cfg = small_config(name, streets, tmp_path, **larger)
-    if head == 'linear':
-        with pytest.raises(ValueError, match='write 24'):
-            check_segmentation(cfg, ['train'])
-        cfg.model.backbone.type = 'mmpretrain.SwinTransformer'
-    check_segmentation(cfg, ['train'])
-    cfg.model.backbone.update(type='mmpretrain.VisionTransformer')
-    cfg.model.backbone.frozen_stages = 25
-    with pytest.raises(ValueError, match='write 24'):
-        check_segmentation(cfg, ['train'])
-
-
 def own_masks(root, masks, suffix='.png', **changed):
     """Return the training set of the own-masks config with these masks."""
     for folder in ('images', 'masks'):
