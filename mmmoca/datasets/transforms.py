@@ -109,7 +109,7 @@ class ResizeEdge(_ResizeEdge):
         img = results['img']
         short, long = sorted(img.shape[:2])
         if self.edge == 'short' and short < self.scale and long > 8 * short:
-            kept = 8 * short + long % 2  # the middle stays where it is
+            kept = 8 * short + long % 2  # an even number is cut off
             start = (long - kept) // 2
             part = slice(start, start + kept)
             results['img'] = (

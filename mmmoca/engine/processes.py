@@ -93,8 +93,8 @@ def on_main_process(function: Callable, *args) -> Any:
 
     Args:
         function (Callable): The function, which may read files, for example.
-            It must not change anything that the other processes need, too,
-            such as the state of a random generator.
+            It must not change what has to be the same on all processes, such
+            as the state of a random generator.
         *args: Arguments of the function.
 
     Returns:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finds nearest neighbours in a bank of features that ranks may share."""
+"""Finds nearest neighbours in a bank, which may be split over the ranks."""
 
 import torch
 from mmengine.dist import all_gather, get_rank
@@ -64,7 +64,7 @@ def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
     this.
     """
     k = min(k, sims.shape[1])
-    # One value more than k shows whether others equal the last chosen one.
+    # The value after the k largest shows whether the last choice is a tie.
     top, columns = sims.topk(min(k + 1, sims.shape[1]))
     tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
     top, columns = top[:, :k], columns[:, :k]
@@ -84,8 +84,8 @@ class ShardedBank:
     similar images, those with the lower ids are chosen, so the result does not
     depend on the number of ranks, on padding or on the order of the shards.
 
-    All methods are called by all ranks together; a rank that has run out of
-    queries calls :meth:`serve`.
+    Every search needs all ranks. A rank that has run out of queries calls
+    :meth:`serve`, which takes part in the searches of the other ranks.
 
     Args:
         shard (FeatureShard): This rank's part; rows L2-normalised.

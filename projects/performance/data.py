@@ -31,7 +31,8 @@ def main() -> None:
     add('--number', type=int, default=64, help='number of images')
     add('--repeats', type=int, default=7)
     args = parser.parse_args()
-    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     # isort: split
     import cv2

@@ -166,7 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f'{sys.executable} lacks {", ".join(missing)}. Without a network, '
             'see `make wheels`'
         )
-    import mmmoca.models  # noqa: F401  and all of OpenMMLab that it needs
+    # This also imports all packages of OpenMMLab that the programs need.
+    import mmmoca.models  # noqa: F401
 
     # isort: split
     import torch

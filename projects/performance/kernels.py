@@ -61,7 +61,8 @@ def main() -> None:
     add('--longest', type=int, default=0, metavar='N', help=longest)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     # isort: split
     import torch

@@ -97,7 +97,8 @@ def main() -> None:
     images = int(args.images)
     if images < 1 or images % SHARD:
         parser.error(f'--images must be a multiple of {SHARD}')
-    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     # isort: split
     from measure import apart, report

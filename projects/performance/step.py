@@ -53,7 +53,8 @@ def main() -> None:
     add('--reference', action='store_true', help=both)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     # isort: split
     from functools import partial

@@ -38,8 +38,8 @@ def make_subsets(
 
     Args:
         train (str | Path): Folder of the class folders.
-        out (str | Path): Folder for the lists: ``<n>shot_set<i>.txt``, and
-            ``<p>percent.txt`` of set 0.
+        out (str | Path): Folder for the lists: ``<n>shot_set<i>.txt`` for each
+            set, and ``<p>percent.txt``, which is drawn only for set 0.
         shots (Sequence[int]): Numbers of images per class. There is a list
             for each number and each set.
         percent (Sequence[float]): Percentages of the images of each class.

@@ -66,7 +66,8 @@ class LowShotTestLoop(FeatureLoop):
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
-        import sklearn  # noqa: F401  fails before hours of extraction
+        # If scikit-learn is missing, fail before features are extracted.
+        import sklearn  # noqa: F401
 
         if min(regularization, max_iter) <= 0:
             raise ValueError('regularization and max_iter must be above 0')

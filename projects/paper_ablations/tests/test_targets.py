@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compare losses and gradients of other targets with plain computations."""
+"""Compare losses of targets other than assignments with a recomputation."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def mean_of_rounds(step, indices, error):
     Args:
         step: Value of the fixture.
         indices (str): 'decoded' for all of the decoder's tokens, or
-            'predicted' for the last ones.
+            'predicted' for those of the predicted patches, which come last.
         error: Function of a token, the index of its image and the index of its
             patch.
     """
