@@ -99,15 +99,15 @@ class ImageSet(CustomDataset):
         found = f'{self.img_prefix!r} has {len(names)}: {listed(names)}'
         if len(given) != len(names):
             raise ValueError(
-                f'metainfo names {len(given)} classes, but {found}'
+                f'classes: {len(given)} names are given, but {found}'
             )
         known = {*names}
         for own, name in zip(given, names):
             if own != name and own in known:
                 raise ValueError(
-                    f'metainfo names the class {name!r} {own!r}, which is the '
-                    f'name of another class ({found}): write the classes in '
-                    'this order, or leave them out'
+                    f'classes: the class {name!r} is called {own!r}, which is '
+                    f'the name of another class ({found}): write the classes '
+                    'in this order, or leave them out'
                 )
 
     def full_init(self) -> None:

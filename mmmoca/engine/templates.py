@@ -506,22 +506,13 @@ def _count(
     classes: Names | None, dataset: ConfigDict, data_root: str | None
 ) -> int | None:
     """Count the classes: the given names, or folders on this machine."""
-    root = os.path.expanduser(data_root or dataset.get('data_root') or '')
-    folder = os.path.join(root, dataset.get('data_prefix') or '')
+    if classes is not None:
+        return len(classes)
+    if data_root is None:
+        return None
     from mmmoca.datasets.image_folder import visible_folders
 
-    is_there = os.path.isdir(folder)
-    found = visible_folders(folder) if is_there else []
-    # The folders do not determine the classes if the images are in shards, or
-    # if the config has a list of images or of class names.
-    metainfo = dataset.get('metainfo') or {}
-    others = dataset.get('ann_file') or metainfo.get('classes')
-    by_folder = str(dataset.type).endswith('ImageFolder') and not others
-    if by_folder and found and classes and [*classes] != found:
-        raise ValueError(
-            f'classes: the folders of {folder} are the classes, '
-            f'{listed(found)}: leave classes out, or rename the folders'
-        )
-    if classes is not None or data_root is None:
-        return classes and len(classes)
+    root = os.path.expanduser(data_root)
+    folder = os.path.join(root, dataset.get('data_prefix') or '')
+    found = visible_folders(folder) if os.path.isdir(folder) else []
     return len(found) or None

@@ -138,7 +138,7 @@ REFUSED = [
      MISSING, '.psd'),
     (folder, ('flat',), dict(ann_file='../half.txt'), BAD, 'b.jpg'),
     (folder, ('images/train',), dict(metainfo=dict(classes='abc')),
-     BAD, '3 classes'),
+     BAD, 'has 2'),
     (folder, ('images/train',), dict(metainfo=SWAPPED), BAD, 'class_1'),
     (folder, ('flat',), dict(ann_file='../empty.txt'), MISSING, 'empty.txt'),
     (rows, ('arrow',), dict(metainfo=SWAPPED), BAD, 'class_1'),
