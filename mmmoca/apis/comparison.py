@@ -85,9 +85,10 @@ def evaluate(
 ) -> dict:
     """Evaluate a frozen encoder with its method's published settings.
 
-    Unlike the configs of the protocols, linear probing sees no augmented
-    images and has batches of 256, low-shot classification draws several sets
-    of each size, and all transforms are the encoder's.
+    Four things differ from the configs of the protocols. Linear probing uses
+    no augmentation, and batches of 256 by default. Low-shot classification
+    draws several sets for each percentage, not one. All images are prepared by
+    the encoder's transforms.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -200,10 +201,10 @@ def evaluate_unlabelled(
     """Measure the agreement of neighbours, which needs no labels.
 
     The two views of an image should have the same nearest images, see
-    :func:`~mmmoca.evaluation.neighbour_agreement`. For RGB encoders of all
-    methods, the views are drawn as in the paper's training, at the encoder's
-    input size. For others, they are cropped, flipped, and change in brightness
-    and contrast.
+    :func:`~mmmoca.evaluation.neighbour_agreement`. For RGB encoders,
+    whatever their method, the views are drawn as in the paper's training, at
+    the encoder's input size. For encoders of grey images or bands, the views
+    are cropped, flipped, and changed in brightness and contrast.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -249,7 +250,10 @@ def evaluate_unlabelled(
 
 
 def _views(encoder: Encoder) -> list[list[dict]]:
-    """Return the transforms of both views: for RGB, those of appendix C.4."""
+    """Return the transforms of both views.
+
+    Views of RGB images are those of the paper's appendix C.4.
+    """
     config = Config.fromfile(shipped('configs') / VIEWS)
     crop = dict(config.crop, scale=encoder.preprocessing.img_size)
     loader = encoder.pipeline[0]

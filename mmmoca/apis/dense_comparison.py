@@ -116,8 +116,8 @@ def images_with_masks(
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(found)} images have no mask: each needs '
-            f'a PNG with the same name below {root / "masks" / split}: '
-            f'{listed(missing)}'
+            f'a PNG with the same name below {root / "masks" / split}. Images '
+            f'without a mask: {listed(missing)}'
         )
     return found, masks
 
@@ -158,8 +158,8 @@ def evaluate_masks(
     Raises:
         OSError: See :func:`images_with_masks`.
         ValueError: If a mask is not valid (see :func:`read_mask`), if the
-            training masks have fewer than two classes or the validation masks
-            none, or if the features do not fit in memory.
+            training masks have fewer than two classes, if the validation masks
+            have no class, or if the features do not fit in memory.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     known, asked = (

@@ -61,8 +61,8 @@ def embed_to_file(
         out (str | os.PathLike): The file. A ``.npy`` file contains only the
             features; the names of the images are written to
             ``OUT.names.txt``, one per line. A ``.parquet`` file has the
-            columns ``name`` and ``feature``. In both cases the record is
-            written to ``OUT.json``.
+            columns ``name`` and ``feature``. In both cases the returned record
+            is also written to ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg', see
             :meth:`Embeddings.pick`. Defaults to ``encoder.feature``.
         batch_size (int): Images in a batch.

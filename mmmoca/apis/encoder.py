@@ -88,9 +88,9 @@ class Encoder(BaseModel):
             Embeddings: Features of all kinds, on the encoder's device.
 
         Raises:
-            ValueError: If the images have another number of channels, if
-                their sides are not multiples of the patch size, or if the
-                values of the first batch are from 0 to 255.
+            ValueError: If the images have another number of channels than the
+                ViT, if their sides are not multiples of the patch size, or if
+                the values of the first batch are from 0 to 255.
         """
         traced = images.is_meta or torch.compiler.is_compiling()
         if self._checks_values and not traced:
@@ -170,9 +170,9 @@ class Encoder(BaseModel):
                 folder, evenly spaced, can be read.
             TypeError: If ``images`` is of any other type.
             ValueError: For an unknown feature, images with another number of
-                channels, a folder of 16-bit images and an 8-bit loader, a
-                tensor of pixels from 0 to 255, features that are not finite,
-                or a batch size below 1.
+                channels than the ViT, a folder of 16-bit images if the loader
+                reads 8 bits, a tensor of pixels from 0 to 255, features that
+                are not finite, or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
         check_batch_size(batch_size)
@@ -261,8 +261,8 @@ class Encoder(BaseModel):
         if not (of_bytes and images.numel()):
             return True
         ends = torch.stack([-normalise.mean, 255 - normalise.mean])
-        # Random numbers and resized images exceed the range of normalised
-        # pixels, but not fivefold.
+        # Tensors of random numbers and resized images exceed the range of
+        # normalised pixels, but not fivefold.
         limit = 5 * (ends / normalise.std).abs().max().item()
         low, high = (end.item() for end in images.detach().aminmax())
         advice = 'give images in memory as arrays, uint8, (H, W, 3)'

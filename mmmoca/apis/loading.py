@@ -81,8 +81,9 @@ def load(
 
     Raises:
         CheckpointError: If the file is missing, damaged or cannot be
-            downloaded, has no ViT of a known layout, or does not say enough.
-            The message then says which argument to pass.
+            downloaded, has no ViT of a known layout, or lacks a fact such as
+            the number of heads. In the last case the message says which
+            argument to pass.
         OSError: If the system does not let the file be read.
         ValueError: If ``which`` or ``weights`` is none of its values.
     """

@@ -44,7 +44,8 @@ def look(
             reported.
         options (dict | Sequence[str]): Settings of the config.
         pixels (int, optional): Number of images to decode from each data set.
-            Defaults to ``look.pixels`` of the config, or else 200; so does 0.
+            Defaults to ``look.pixels`` of the config, or else 200. 0 selects
+            the default, too.
 
     Returns:
         Look: The report, which Python and notebooks show as tables. Its

@@ -64,8 +64,8 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
             has no image. A list of files is not checked.
         OSError: If none of up to 20 images of a folder can be read.
         TypeError: If ``images`` or an item of it is of any other type.
-        ValueError: If a list is empty, or for an archive such as a zip file or
-            a folder of 16-bit images and an 8-bit loader.
+        ValueError: If a list is empty, if a file is an archive such as a zip
+            file, or if a folder has 16-bit images and the loader reads 8 bits.
     """
     if isinstance(images, Images):
         return images

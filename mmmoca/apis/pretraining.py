@@ -47,8 +47,8 @@ def pretrain(
 ) -> Path:
     """Pretrain on your own images, as ``tools/train.py`` does.
 
-    The run uses a config of mmmoca with these settings. It writes the config
-    to ``out``, from where all tools can read it.
+    The run uses a config of mmmoca with the settings below. It writes the
+    config to ``out``, from where all tools can read it.
 
     Args:
         data (str | os.PathLike | Iterable | Dataset): The images, without

@@ -33,7 +33,8 @@ _ENCODER = re.compile(
     r'|layers\.\d+\.attn\.qkv\.bias_mask'  # in the files of DINOv3's authors
 )
 # Names of heads and decoders, for files in which no prefix separates them from
-# the encoder. Any other unknown tensor may change what the encoder computes.
+# the encoder. Any other unknown tensor may change what the encoder computes,
+# so it is refused.
 _OTHER = re.compile(
     r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred'
     r'|local_cls_norm'  # a norm of DINOv3 for small crops in training
@@ -245,7 +246,7 @@ def _check_plain(
     if gated and hidden.shape[:1] != contracted.shape[1:2]:
         unknown = [*unknown, 'a gated MLP']
     if state_dict[PROJECTION].ndim != 4:
-        unknown = [*unknown, 'patches that are not a 2-D convolution']
+        unknown = [*unknown, 'a patch projection other than a 2-D convolution']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
@@ -268,6 +269,7 @@ def _check_whole(state_dict: dict[str, Tensor], source: str) -> None:
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '
-            "ViTs with a [CLS] token and absolute positions, or DINOv3's, can "
-            "be loaded (I-JEPA's, for example, cannot)"
+            'ViTs with a [CLS] token, and with either absolute positions or '
+            "DINOv3's rotary positions, can be loaded (I-JEPA's ViTs, for "
+            'example, cannot)'
         )

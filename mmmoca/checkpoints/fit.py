@@ -124,7 +124,7 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    # Shapes do not show that one of the encoders has fewer layers.
+    # This also finds another number of layers, which shapes do not show.
     if options := _arch_options(vits, record):
         raise CheckpointError(
             f"the ViT in {source} differs from the config's: write {options}. "
@@ -149,7 +149,8 @@ def check_fit(
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record, role)
             _check_vit(vit, part, record if known else {}, role, training)
-    # For example, mmseg's ViT has only some of the names of mmpretrain's.
+    # Layers of another class, such as those of mmseg's ViT, may have only some
+    # of the names of mmpretrain's layers.
     if _layers(lacking) & _layers(unused) & _layers(shared):
         raise CheckpointError(
             f'{report}: the layers are of another class, and would be loaded '
@@ -299,8 +300,8 @@ def _check_grid(
 ) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
-    While loading, mmpretrain assumes that an embedding of another length is
-    for a square grid, and that one of the same length is for the model's grid.
+    While loading, mmpretrain assumes that an embedding as long as the model's
+    is for the model's grid, and that any other embedding is for a square grid.
     """
     if 'pos_embed' not in saved or vit.pos_embed is None:
         return

@@ -237,7 +237,8 @@ def choose_encoder(
     teachers = [place for place in found if _TEACHER.search(str(place))]
     students = [place for place in found if place not in teachers]
     named = [place for place in students if 'student' in str(place)]
-    if named and not teachers:  # lightly names only the student
+    # In files of the package lightly, only the student's names show its role.
+    if named and not teachers:
         teachers = [place for place in students if place not in named]
         students = named
     # DINOv3's Gram teacher is a copy of an earlier teacher.

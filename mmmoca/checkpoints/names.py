@@ -86,11 +86,11 @@ TIMM = NameTable(
     spelling=(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.'),
 )
 _LAYER = 'encoder.layer.#'
-# Columns of the names that `save_pretrained` writes: for ViTModel; for
-# Dinov2Model and Dinov2WithRegistersModel; and for DINOv3ViTModel, whose files
-# lack the `encoder.` before `layer`: `spelling` adds it on reading, and the
-# export removes it. In memory, models of transformers 5 mix names of all three
-# columns.
+# Columns of the names that `save_pretrained` writes. VIT is for ViTModel,
+# DINOV2 for Dinov2Model and Dinov2WithRegistersModel, and DINOV3 for
+# DINOv3ViTModel. Files of DINOv3ViTModel lack the `encoder.` before `layer`:
+# `spelling` adds it on reading, and the export removes it. In memory, models
+# of transformers 5 mix names of all three columns.
 VIT, DINOV2, DINOV3 = 1, 2, 3
 HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),

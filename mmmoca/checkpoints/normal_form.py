@@ -36,8 +36,8 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
 
     Returns:
         dict[str, int]: ``embed_dims``, ``num_layers`` and
-        ``feedforward_channels``. The number of heads is missing, because no
-        tensor depends on it.
+        ``feedforward_channels``. The number of heads is missing, because only
+        the tensor of rotary positions depends on it.
     """
     layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
     return dict(
@@ -365,7 +365,7 @@ def position_grid(
     Args:
         recorded (Sequence[int], optional): Rows and columns that the file
             records, if any.
-        pos_embed (Tensor): (1, extra + L, D).
+        pos_embed (Tensor): (1, extra + L, D), for L patches.
         extra (int): Number of tokens that are not patches. Defaults to 1,
             for [CLS].
 

@@ -286,7 +286,7 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
 
 
 def other_feature(saved: dict, config: dict) -> str | None:
-    """Compare the feature that a config evaluates with a checkpoint's.
+    """Compare a checkpoint's feature with the one that a config evaluates.
 
     Args:
         saved (dict): Record of the checkpoint, see :func:`record_of`.

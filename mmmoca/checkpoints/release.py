@@ -42,8 +42,8 @@ _RELEASED = {
     )
 }
 # Constants, derived tables, and statistics that are not needed: BatchNorm uses
-# the statistics of the current codebook, and `_dist_norm_prev` equals mu
-# whenever a checkpoint is saved.
+# the statistics of the current codebook, and `_dist_norm_prev` equals
+# `_dist_norm` whenever a checkpoint is saved.
 _DROPPED = re.compile(
     r'decoder_pos_embed|(en|de)coder_pred\.scale'
     r'|.*\.b0_bn\.(running_|num_batches)'
@@ -100,8 +100,9 @@ def convert_release(
 ) -> tuple[dict, list[str]]:
     """Convert the authors' file to a checkpoint that pretraining starts from.
 
-    Teacher, student, decoder, prototype generators, codebook, its pointer
-    and mu are kept; the optimiser and all schedules start anew.
+    Teacher, student, decoder, prototype generators and codebook are kept, the
+    codebook with its pointer and its mu (see :class:`OnlineCodebook`). The
+    optimiser and all schedules start anew.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.

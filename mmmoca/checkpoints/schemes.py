@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Address schemes for which MMEngine uses our reader of checkpoints.
 
-``mmmoca-file://FILE`` loads the whole file; the authors' full model is
-converted to our names. ``mmmoca-teacher://FILE`` and
-``mmmoca-student://FILE`` load one encoder of the file. FILE may be a URL.
+``mmmoca-file://FILE`` loads the whole file. If it is the authors' full model,
+its tensors are renamed as in :class:`~mmmoca.models.MOCA`.
+``mmmoca-teacher://FILE`` and ``mmmoca-student://FILE`` load one encoder of the
+file. FILE may be a URL.
 These addresses work wherever MMEngine accepts a checkpoint.
 """
 
@@ -79,8 +80,8 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
             model's device in any case.
 
     Returns:
-        dict: The content of the file. The authors' full model has the names
-        of :class:`~mmmoca.models.MOCA`.
+        dict: The content of the file. If it is the authors' full model, its
+        tensors are renamed as in :class:`~mmmoca.models.MOCA`.
 
     Raises:
         CheckpointError: See :func:`local_file` and :func:`read_converted`.
@@ -98,7 +99,7 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
 
 @CheckpointLoader.register_scheme(prefixes=list(_ENCODERS))
 def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
-    """Load the ViT of a file of any known layout as ``backbone.*``.
+    """Load the ViT from a file of any known layout.
 
     Args:
         filename (str): ``mmmoca-teacher://`` or ``mmmoca-student://``,
@@ -106,8 +107,8 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
         map_location (Any): Not used, see :func:`load_from_file`.
 
     Returns:
-        dict: A checkpoint with ``state_dict`` and ``meta``. The names are
-        those of mmpretrain's ViT, after ``backbone.``.
+        dict: A checkpoint with ``state_dict`` and ``meta``. Each tensor has
+        its name in mmpretrain's ViT, with the prefix ``backbone.``.
 
     Raises:
         CheckpointError: See :func:`local_file` and :func:`read_backbone`.

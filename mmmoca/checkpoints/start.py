@@ -40,10 +40,11 @@ def load_start(
 
     If the file is from a MOCA run, its teacher fills the teacher and its
     student fills the student. From any other file, one encoder fills both: the
-    file's teacher if it has one, otherwise its only encoder. Positions are
-    resized, and the patch projection is adapted to the model's number of
-    channels. The codebook, the decoder and the prototype generators keep their
-    initial values if those in the file do not fit the model.
+    file's teacher if it has one, otherwise its only encoder. The position
+    embedding is resized to the model's patch grid, and the patch projection is
+    adapted to the model's number of channels. The codebook, the decoder and
+    the prototype generators keep their initial values if those in the file do
+    not fit the model.
 
     Args:
         model (nn.Module): A :class:`MOCA`.

@@ -31,7 +31,8 @@ class _History(HistoryBuffer):
         if not type(values) is type(counts) is _Array:
             raise UnpicklingError('A log history is not an array of numbers.')
         self.__init__(values, counts, state['max_length'])
-        # So that it is pickled under its original name when saved again.
+        # The history must be pickled under its original name if it is saved
+        # again.
         self.__class__ = HistoryBuffer
 
 
@@ -104,7 +105,8 @@ def check_tuples(pickled: bytes | IO[bytes]) -> None:
         UnpicklingError: If there is such a tuple.
         ValueError: If this is not a pickle.
     """
-    stack: list[int | None] = []  # each object's number of parts; None: a mark
+    # The number of parts of each object, and None for each of pickle's marks.
+    stack: list[int | None] = []
     memo: dict[int, int] = {}
     for op, number, _ in genops(pickled):
         if op.name.endswith('GET'):

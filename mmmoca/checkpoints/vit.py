@@ -116,7 +116,8 @@ def build_vit(
         config['norm_cfg'] = dict(type='LN', eps=eps)
     kind = VisionTransformer
     if state.keys() & TOKEN_PARTS:
-        # By name, because mmmoca.checkpoints must not import mmmoca.models.
+        # The class is looked up by name, because mmmoca.checkpoints must not
+        # import mmmoca.models.
         kind = MODELS.get('mmmoca.MOCAViT')
         registers, positions = token_parts(state)
         config |= dict(num_registers=registers, positions=positions)
@@ -141,9 +142,9 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
         num_heads (int, optional): Number to use instead of the recorded one.
 
     Returns:
-        int: The given number; otherwise the recorded one; otherwise the one
-        that the rotary positions imply, or that all known ViTs of these sizes
-        have.
+        int: The given number, or else the recorded one. If there is neither,
+        the number that the rotary positions imply, or that all known ViTs of
+        the same width, depth and MLP width have.
 
     Raises:
         CheckpointError: If the number is unknown, does not divide the
@@ -157,8 +158,8 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
         # Building mmpretrain's MoCoV3ViT adds its sizes to this table.
         if arch.items() <= sizes.items() and not name.startswith('mocov3')
     }
-    if (backbone.layout, dims) == ('mocov3', 384):  # an exception
-        usual = {12}
+    if (backbone.layout, dims) == ('mocov3', 384):
+        usual = {12}  # where other ViTs of 384 channels have 6
     periods = backbone.state_dict.get('rotary_periods')
     if periods is not None:  # each is for 4 channels of a head
         usual = {dims // (4 * len(periods))}

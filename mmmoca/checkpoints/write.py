@@ -85,7 +85,7 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             has that format, with ``meta`` as JSON in its metadata. Otherwise
             ``torch.save`` writes it.
     """
-    # Clones, because saving a view saves its whole storage.
+    # Tensors are cloned, because saving a view saves its whole storage.
     state_dict = {
         name: value.detach().clone(memory_format=torch.contiguous_format)
         for name, value in checkpoint['state_dict'].items()
@@ -109,8 +109,8 @@ def plain(value: Any) -> Any:
         value (Any): Content of a checkpoint.
 
     Returns:
-        Any: The same content, but tensors replace NumPy's arrays, plain
-        numbers replace NumPy's, and a list of two tensors, values and counts,
+        Any: The same content, but tensors replace NumPy's arrays, Python's
+        numbers replace NumPy's, and a list of two tensors (values and counts)
         replaces a log history.
     """
     if isinstance(value, dict):

@@ -15,14 +15,15 @@ from .loading import DepthError, LoadImage
 class LoadBands(LoadImage):
     """Load an image with any number of channels and bits, such as a TIFF.
 
-    The first bytes of a file tell its format. tifffile reads TIFF, NumPy reads
-    ``.npy``, Pillow reads palettes and transparency of 8 bits, and OpenCV
-    reads all other files. Integers of 8, 16 and 32 bits, signed or not, and
-    floats become float32 with the same values (rounded from 2**24 on).
-    Channels keep the order of the file: a colour PNG is RGB, so ``to_rgb`` of
-    the data preprocessor must stay False. A palette image gives its colours if
-    ``channels`` is 3 or 4, and otherwise its indices. A TIFF in which 0 is
-    white is inverted. If a TIFF has several series, the first is read.
+    The first bytes of a file tell its format. Pillow reads palette images.
+    Otherwise tifffile reads TIFF, NumPy reads ``.npy``, Pillow reads 8-bit
+    images with transparency, and OpenCV reads the rest. Integers of 8, 16 and
+    32 bits, signed or not, and floats become float32 with the same values
+    (rounded from 2**24 on). Channels keep the order of the file: a colour PNG
+    is RGB, so ``to_rgb`` of the data preprocessor must stay False. A palette
+    image gives its colours if ``channels`` is 3 or 4, and otherwise its
+    indices. A TIFF in which 0 is white is inverted. If a TIFF has several
+    series, the first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or raises
     an error that names it. The same happens to a file whose bit depth differs

@@ -31,8 +31,8 @@ class BandJitter(BaseTransform):
 
         gain * (m + contrast * (x - m) + s * (brightness + noise * n))
 
-    where n is a standard normal number, drawn for each pixel. The unit of x
-    does not matter; only gain assumes that x is 0 where no light was measured.
+    where n is a standard normal number, drawn for each pixel. x may have any
+    unit, but ``gain`` assumes that x is 0 where no light was measured.
     Results are clipped for integer images only.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8, uint16 or floats.

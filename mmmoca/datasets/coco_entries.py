@@ -154,14 +154,15 @@ def _evaluation_problem(one: dict, masks: bool) -> str | None:
     if one['id'] == 0:  # pycocotools' "no match"
         return 'id is 0, which the evaluation reads as no match'
     mask = one.get('segmentation')
-    # If the first polygon has four numbers, pycocotools reads a list of boxes.
+    # If the first polygon has four numbers, pycocotools takes all polygons for
+    # boxes.
     if masks and isinstance(mask, list) and mask and len(mask[0]) < 6:
         return 'segmentation begins with fewer than three points'
     return None
 
 
 def _counts(rle: Any) -> list[int]:
-    """Return the counts of an RLE, perhaps reordered; [] for anything else."""
+    """Return the counts of an RLE, in any order; [] for anything else."""
     if isinstance(rle, list) and set(map(type, rle)) <= {int}:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):

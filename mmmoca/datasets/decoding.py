@@ -105,7 +105,7 @@ def upright(img: np.ndarray, turn: int) -> np.ndarray:
 def _left_to_turn(header: Header, turned: bool) -> int:
     """Return the EXIF orientation that is left to apply after decoding."""
     turn = header.orientation
-    if header.format == 'TIFF':  # both decoders have turned it
+    if header.format == 'TIFF':  # OpenCV and Pillow have turned it
         return 1 if turned else {6: 8, 8: 6}.get(turn, turn)
     return turn if turned else 1
 

@@ -20,7 +20,7 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# Beginnings of the kinds of files that have an extension not asked for.
+# Kinds that are left out because of their extension begin with these words.
 _OTHERS = 'of .', 'without an extension'
 TAKE = (
     "to include other extensions, set the data set's extensions to '' (all "
@@ -73,7 +73,7 @@ def left_out_sentence(
         left_out (Counter[str]): See :func:`with_extension`, not empty.
         remedy (str, optional): What the user can do to include those files.
             Defaults to advice on extensions, if a file was left out because
-            of its own.
+            of its extension.
     """
     text = f'files left out: {counted(left_out)}'
     if remedy is None and any(kind.startswith(_OTHERS) for kind in left_out):

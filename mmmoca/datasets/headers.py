@@ -214,7 +214,7 @@ def _header_of_shape(
     first = len(shape) > 2 and shape[0] < shape[-1]
     height, width = (*shape[first:], 0, 0)[:2]
     channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
-    # Pillow takes the fourth channel of such an array for transparency.
+    # Pillow takes the fourth channel of a uint8 array for transparency.
     clear = not kind and shape[2:] == (4,) and dtype == np.uint8
     bits = 1 if dtype.kind == 'b' else 8 * dtype.itemsize
     size = int(height), int(width)

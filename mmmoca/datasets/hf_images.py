@@ -128,8 +128,8 @@ class HFRows(Sequence):
 
     Raises:
         ValueError: If the column does not exist, or none is named and there is
-            not exactly one; if it has a ``mode`` other than 'RGB'; if the data
-            set is empty, or transforms its rows.
+            not exactly one column of images; if it has a ``mode`` other than
+            'RGB'; if the data set is empty, or transforms its rows.
         OSError: For a row without an image, or a row that names a file outside
             ``folder``.
     """

@@ -278,8 +278,8 @@ def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
 def judging(transform: BaseTransform) -> BaseTransform:
     """Replace MMCV's loader with ours; return other transforms unchanged.
 
-    MMCV's loader does not check the bits of an image. Configs keep MMCV's
-    loader, because MMPreTrain's inferencers know how to replace it.
+    MMCV's loader does not check the bits of an image. Configs still name
+    MMCV's loader, because MMPreTrain's inferencers know how to replace it.
     """
     if (
         type(transform) is not LoadImageFromFile

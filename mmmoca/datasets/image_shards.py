@@ -90,7 +90,8 @@ class ImageShards(ImageSet):
                     self.left_out[f'with the suffix .{suffix}'] += 1
                     continue
                 # MMEngine splits a URL at each ://. Offset and size are
-                # formatted as numbers, so no index can inject another path.
+                # formatted as numbers, so no index file can inject another
+                # path.
                 name = re.sub('://+', ':/', name)
                 url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
@@ -105,7 +106,7 @@ class ImageShards(ImageSet):
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
         if os.path.isdir(place):
-            # '*' leaves out hidden files; macOS adds one for each tar file.
+            # '*' leaves out hidden files. macOS adds one beside each tar file.
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place and not os.path.exists(place):

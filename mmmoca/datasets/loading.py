@@ -59,9 +59,9 @@ class LoadImage(LoadImageFromFile):
             always decodes the full size. Suppose that views have n pixels a
             side, and that crops cover at least a fraction ``a`` of the image
             and have an aspect ratio from 3/4 to 4/3. Then
-            ``n / (0.75 * a)**0.5`` loses nothing, because no crop is smaller
-            than its view. With n = 224 and a = 0.2, this is 579, which saves
-            work if the shorter side has 1158 pixels or more.
+            ``reduce_to = n / (0.75 * a)**0.5`` loses nothing, because no crop
+            is smaller than its view. With n = 224 and a = 0.2, this is 579,
+            which saves work if the shorter side has 1158 pixels or more.
         skip_unreadable (bool): Skip unreadable images with a warning; False
             raises an error instead.
         max_unreadable (float): Largest share of unreadable images that a
@@ -319,7 +319,7 @@ class LoadImage(LoadImageFromFile):
         """Log an unreadable file once; raise if there are too many."""
         self._failed += 1
         most, read = self.max_unreadable, self._read
-        # Three standard deviations, because the order of a set is random.
+        # Three standard deviations allow for chance: the order is random.
         chance = 3 * math.sqrt(most * (1 - most) * read)
         if read >= 50 and self._failed > most * read + chance:
             share = min(1.0, math.ceil(10 * self._failed / read) / 10 + 0.1)

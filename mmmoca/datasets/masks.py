@@ -62,7 +62,7 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
     Args:
         path (Path): See :func:`read_labels`.
-        image (Path): The image. It is not decoded, except its header.
+        image (Path): The image. Only its header is decoded.
 
     Returns:
         np.ndarray: Labels, (H, W), uint8. Training and evaluation ignore 255.

@@ -134,8 +134,9 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(size)
             if self.shuffle:
                 order = torch.randperm(size, generator=generator)
-            # A finite sampler repeats samples, so that all ranks get the same
-            # number. An infinite one continues with the next epoch instead.
+            # A finite sampler repeats or drops samples, so that all ranks get
+            # the same number. An infinite one continues with the next epoch
+            # instead.
             end = size if self.infinite else self.total_size
             places = torch.from_numpy(np.arange(start, end, step))
             # One list of all indices would take 40 bytes per sample.

@@ -40,8 +40,8 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
-# For each library, code that prepares an RGB photo for the code above. With
-# mmmoca, this code computes the features too.
+# For each library, code that prepares an RGB photo for the code in _USAGE. The
+# code for mmmoca also computes the features.
 _PREPARED = {
     'timm': """\
 import timm
@@ -175,7 +175,10 @@ def write_card(
 
 
 def _prepare(settings: Preprocessing, library: str) -> str:
-    """Return the code that prepares a photo, or '' if images are not RGB."""
+    """Return the code that prepares a photo.
+
+    Return '' if images are not RGB and the library is not mmmoca.
+    """
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
     note = _RESIZES if library != 'mmmoca' else ''

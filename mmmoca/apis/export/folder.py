@@ -96,7 +96,7 @@ def export_encoder(
 
     Raises:
         CheckpointError: If ``out`` exists, or the library computes other
-            features.
+            features than the encoder.
         ImportError: If a package that the format needs is missing.
         OSError: If the folder cannot be written.
     """

@@ -109,7 +109,7 @@ def write_transformers(
     }
     if column == DINOV3:
         named = {k.removeprefix('encoder.'): v for k, v in named.items()}
-    # Parts that only this class has, such as LayerScale, start as identities.
+    # Parts that the encoder lacks, such as LayerScale, start as identities.
     model.load_state_dict(model.state_dict() | named)
     model.save_pretrained(folder, max_shard_size='1TB')
     # Image processors of transformers accept only RGB images.

@@ -208,7 +208,8 @@ def _corners(mask: object, height: int) -> list[list[float]] | None:
     counts = mask.get('counts') if isinstance(mask, dict) else None
     if not isinstance(counts, list) or not are_finite(counts):
         return None
-    ends = np.cumsum(counts)  # of the runs 0, 1, 0, ... down the columns
+    # Runs of 0 and of 1 alternate, beginning with 0, column by column.
+    ends = np.cumsum(counts)
     starts, stops = ends[:-1:2], ends[1::2]
     starts, lasts = starts[stops > starts], stops[stops > starts] - 1
     if not len(starts):

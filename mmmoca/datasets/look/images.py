@@ -53,7 +53,8 @@ class ImageFacts:
         odd (Counter[str]): Number of images that stand out, by a phrase that
             says how.
         examples (dict[str, str]): One image for each of these phrases.
-        sizes (list[tuple[int, int]]): H and W as shown.
+        sizes (list[tuple[int, int]]): H and W of each image, after its EXIF
+            rotation unless the loader ignores it.
         unreadable (dict[str, str]): Images that cannot be read, and why.
         classes (Counter[str]): Number of images of each class, if there are
             classes.
@@ -65,7 +66,7 @@ class ImageFacts:
         decoded (int): Number of images whose pixels were read.
         grey (int): Number of decoded images that are grey but stored as
             colours.
-        like_masks (int): Number of decoded images without a value from
+        like_masks (int): Number of decoded 8-bit images without a value from
             :data:`LABELS` to 254.
         sums (np.ndarray): Means and mean squares of each channel, summed over
             the decoded images, (2, C), colours in RGB order.
@@ -264,8 +265,8 @@ def image_facts(
 
     Args:
         dataset (Sized): An MMEngine data set, or a wrapper of data sets.
-        pixels (int): Number of images to decode. They are the first ones, and
-            all whose files are cut short.
+        pixels (int): Number of images to decode, the first in the random
+            order. Files that are cut short are always decoded.
         seconds (float): Time limit for reading headers. It does not apply to
             the first ``pixels`` images.
 
@@ -320,7 +321,7 @@ def _classes(part: Any) -> dict[int, tuple[str, int]]:
     for index in range(number):
         label = part.get_data_info(index)['gt_label']
         if not isinstance(label, int | np.integer):
-            return {}  # images of several classes
+            return {}  # multi-label images
         found[int(label)] += 1
     return {
         label: (
@@ -415,7 +416,7 @@ def _other_classes(sets: Mapping[str, ImageFacts]) -> list[str]:
 
 
 def _unlike_known(sets: Mapping[str, ImageFacts]) -> list[str]:
-    """Say which val or test images are also in the training set or bank.
+    """Say how many val or test images are in the training set or bank.
 
     Also say which classes only one of the two sets has.
     """

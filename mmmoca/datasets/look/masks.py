@@ -43,8 +43,8 @@ class MaskFacts:
         kinds (Counter[str]): Number of masks of each format, mode and bits.
         palettes (Counter[bytes]): Number of masks with each palette. Only the
             colours of the classes count.
-        left_out (Counter[str]): Number of other files of each kind, in the
-            folders of images and masks.
+        left_out (Counter[str]): Number of files of each kind that are left
+            out, see :func:`left_out_of_masks`.
         wanted (str): Which files the data set uses.
         foreign (dict[int, str]): Label ids that stand for no class, each with
             the first mask that contains it.
@@ -105,8 +105,8 @@ def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
     """Look at the masks of a data set, and check that they fit its images.
 
     Args:
-        dataset (BaseDataset): An mmsegmentation data set, not a
-            wrapper. The first ``Load...`` of its pipeline loads the images.
+        dataset (BaseDataset): An mmsegmentation data set, not a wrapper. The
+            first ``LoadImageFromFile`` of its pipeline loads the images.
         most (int): Largest number of masks to read, evenly spaced.
 
     Returns:
@@ -203,7 +203,7 @@ def wanted_names(dataset: BaseDataset) -> str:
 
 
 def left_out_of_masks(dataset: BaseDataset) -> Counter[str]:
-    """Count files of other extensions, and masks without an image.
+    """Count unused files in the image folder, and masks without an image.
 
     Args:
         dataset (BaseDataset): An mmsegmentation data set. If it has a list
