@@ -199,7 +199,21 @@ class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
     """MMEngine's data set that repeats images of rare classes.
 
     Unlike MMEngine's own, it keeps the seeds of :class:`SeededSampler`.
+
+    Raises:
+        TypeError: If the data set does not tell the classes of its images, for
+            example if it is a ``ConcatDataset``.
     """
+
+    def full_init(self) -> None:
+        """Read the classes of all images, and count their repetitions."""
+        if not hasattr(self.dataset, 'get_cat_ids'):
+            raise TypeError(
+                f'{type(self.dataset).__name__} does not tell the classes of '
+                'its images: write a ConcatDataset of ClassBalancedDatasets, '
+                'not the reverse'
+            )
+        super().full_init()
 
     def _get_ori_dataset_idx(self, idx: int) -> int:
         image = super()._get_ori_dataset_idx(idx)

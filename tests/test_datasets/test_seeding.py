@@ -93,6 +93,8 @@ def test_wrapped_data_sets_keep_the_seeds(root):
         assert len(dataset) > 2
         for index in SeededSampler(dataset, seed=3):
             assert dataset[index]['sample_idx'].seed == index.seed
+    with pytest.raises(TypeError):
+        ClassBalancedDataset(ConcatDataset(parts), 1)
 
 
 class Sizes(list):
