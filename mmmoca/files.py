@@ -106,8 +106,8 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
 
     Args:
         path (str | os.PathLike): The destination. Its parent folder is made
-            if needed. A file replaces an older file at this path, and a folder
-            an empty folder.
+            if needed. A file replaces an older file at this path; a folder
+            replaces only an empty folder.
 
     Yields:
         Path: A temporary path with the same name, to write to. It is removed

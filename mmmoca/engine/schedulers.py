@@ -42,8 +42,9 @@ class WarmupCosineLR(_ParamScheduler):
         **kwargs: ``last_step`` and ``verbose`` of MMEngine's schedulers.
 
     Raises:
-        ValueError: If the warm-up is negative or as long as the run, the
-            period is below 1, or the images do not fill a batch.
+        ValueError: If the warm-up is negative or as long as the run, if the
+            period is below 1, or if the run has no iteration because the
+            images do not fill a batch.
     """
 
     PARAMETER = 'lr'
@@ -106,7 +107,7 @@ class WarmupCosineLR(_ParamScheduler):
         self.last_step = min(self._global_step, self.end - 1)
 
     def step(self) -> None:
-        """Advance if the iteration ended an optimiser step."""
+        """Advance by an epoch, or by an optimiser step if one has ended."""
         if self.by_epoch or self.optimizer.should_update():
             super().step()
 

@@ -139,7 +139,7 @@ def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
     if classes == 1:
         raise ValueError(
             f'the data set {place} has one class, which the softmax of {name} '
-            'always predicts: list its surroundings as a class, too'
+            'always predicts: list the background as a class, too'
         )
     if loss.get('class_weight') and loss.get('avg_non_ignore'):
         raise ValueError(
@@ -150,10 +150,11 @@ def _check_loss(name: str, loss: dict, classes: int, place: str) -> None:
 
 
 def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
-    """Refuse parts that do not ignore the ``ignore_index`` of the data set.
+    """Refuse a config that does not ignore the data set's ``ignore_index``.
 
-    mmsegmentation does not read this key of a data set, so the parts must
-    repeat it. The key tells :func:`mask_facts` which labels may occur.
+    mmsegmentation does not read this key of a data set, so the model and the
+    evaluators must repeat it. The key tells :func:`mask_facts` which labels
+    may occur.
     """
     if dataset.ignore_index == 255:
         return

@@ -34,10 +34,10 @@ PROTOTYPE_LR = 'optim_wrapper.paramwise_cfg.prototype_lr'
 def likely_slips(cfg: Config) -> list[str]:
     """List what is probably a slip in the config of a training run.
 
-    These are a learning rate for another batch, schedules that change a rate
-    which the paper keeps constant, a momentum in MMEngine's definition instead
-    of the paper's, images that are made smaller than the views need, weights
-    of a ViT that no hook checks, and variables that nothing reads.
+    These are a learning rate for another batch size, schedules that change a
+    rate which the paper keeps constant, a momentum in MMEngine's definition
+    instead of the paper's, images that are made smaller than the views need,
+    weights of a ViT that no hook checks, and variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.

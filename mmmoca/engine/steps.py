@@ -142,5 +142,8 @@ def mix_seed(*numbers: int) -> int:
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
-    """Count the optimiser steps in iterations, including unfinished ones."""
+    """Count the optimiser steps that a number of iterations takes.
+
+    An unfinished step counts, too.
+    """
     return -(-iterations // micro_batches(runner.optim_wrapper))

@@ -28,8 +28,8 @@ def run(cfg: Config, progress: bool = False) -> Runner:
 
     Args:
         cfg (Config): The config that :func:`~mmmoca.engine.config.read_run`
-            returned. Numbers that follow from images and steps are written
-            into it.
+            returned. Numbers that depend on the number of images, the batch
+            size or the length of the run are written into it.
         progress (bool): Whether to show a progress bar and warnings instead of
             the log. The log file is written anyway. Defaults to False.
 
@@ -89,7 +89,8 @@ def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
 def _lock(folder: str, resumes: bool, stack: ExitStack) -> None:
     """Lock a work dir; refuse to overwrite the checkpoints in it.
 
-    The refusal is for configs without :class:`AtomicCheckpointHook`.
+    The refusal is for configs without :class:`AtomicCheckpointHook`, which has
+    its own.
     """
     stack.callback(FolderLock(folder).release)
     if not resumes:

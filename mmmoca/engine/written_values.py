@@ -72,7 +72,7 @@ def _values(
 
     For a dict in a list, the key contains the type of the dict instead of its
     index. A dict is left out if its type occurs twice. In ``datasets``, and in
-    lists that contain anything but dicts, the key contains the index.
+    lists with an item that is not a dict, the key contains the index.
     """
     for name, value in part.items():
         key = f'{start}{name}'

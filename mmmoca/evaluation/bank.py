@@ -49,7 +49,7 @@ def knn_search(
             new_sims, new_rows = _top_rows(part @ chunk.T, k)
             sims = torch.cat([sims, new_sims], 1)
             rows = torch.cat([rows, new_rows + start], 1)
-            # Stable: of equal rows, the earlier ones in the bank stay first.
+            # A stable sort leaves equally similar rows in the bank's order.
             sims, pick = sims.sort(dim=1, descending=True, stable=True)
             sims, rows = sims[:, :k], rows.gather(1, pick[:, :k])
         found.append((sims, rows))
@@ -120,7 +120,7 @@ class ShardedBank:
                 float; Q may differ between the ranks. None if this rank has no
                 more queries.
             k (int): Number of neighbours, the same on all ranks. If the
-                bank has fewer images, all N are returned.
+                bank has only N < k images, all of them are returned.
 
         Returns:
             tuple[Tensor, Tensor, Tensor] | None: The neighbours' cosine

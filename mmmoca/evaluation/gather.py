@@ -34,8 +34,8 @@ def owned_rows(ids: Tensor) -> tuple[Tensor, int]:
     """Choose the rows of this rank so that each sample belongs to one rank.
 
     A padded sampler hands some samples to two ranks, or twice to one rank.
-    The lowest of these ranks keeps the first of its rows with this sample.
-    All ranks call this together.
+    Of all rows with such a sample, only the first one on the lowest rank is
+    kept. All ranks call this together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,), on the CPU.

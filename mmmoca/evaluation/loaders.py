@@ -148,7 +148,7 @@ def check_loader(
     """
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-    endless = getattr(sampler, 'infinite', False)  # of SeededSampler
+    endless = getattr(sampler, 'infinite', False)  # set by SeededSampler
     if endless or isinstance(sampler, InfiniteSampler):
         raise ValueError(
             f'The {role} loader would never end: set '

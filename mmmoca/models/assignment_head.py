@@ -37,8 +37,8 @@ class AssignmentLosses(NamedTuple):
 class AssignmentHead(BaseModule):
     """Predicts the teacher's assignments and computes L_IMG and L_LOC.
 
-    Paper, section 3.2. Both predictors compare a feature, which is not
-    normalised, with prototypes generated from the current codebook.
+    Paper, section 3.2. For each loss, a feature, which is not normalised, is
+    compared with prototypes generated from the current codebook.
 
     A subclass with another image-level target overrides :meth:`build_img` and
     :meth:`loss_img`. A subclass with another target for the decoder overrides

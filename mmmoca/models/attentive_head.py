@@ -15,10 +15,10 @@ class AttentiveClassifier(nn.Module):
 
     The classifier of CAPI and AIM: multi-head cross-attention without an
     output projection, then a linear layer. Computing the key and the value of
-    every patch would take D^2 products each. The same result takes fewer
-    products here: :meth:`questions` multiplies the query by the key weights
-    once for all patches, and the value layer is applied to the weighted mean
-    of the patches instead of to each patch.
+    every patch would take D^2 multiplications each. The same result takes
+    fewer here: :meth:`questions` multiplies the query by the key weights once
+    for all patches, and the value layer is applied to the weighted mean of the
+    patches instead of to each patch.
 
     Args:
         in_channels (int): D, width of the patches, a multiple of 64.

@@ -16,13 +16,13 @@ class BatchedLinearHead(ParallelHead):
     """H linear classifiers on the same features, one for each learning rate.
 
     Linear probing tries many learning rates, as iBOT does (the paper's
-    appendix, "Linear ImageNet classification"). Here one parameter holds all
-    classifiers, and one matrix product computes them. The loss is the sum over
-    h of r_h times the cross-entropy of classifier h, where r_h is its entry in
-    ``base_lrs``.
+    appendix, "Linear ImageNet classification"). Here one tensor holds the
+    weights of all classifiers, and one matrix product computes all logits. The
+    loss is the sum over h of r_h times the cross-entropy of classifier h,
+    where r_h is its entry in ``base_lrs``.
 
-    Classifiers share no parameter, so the gradient of classifier h is r_h
-    times that of its own cross-entropy. SGD with momentum is linear in the
+    Classifiers share no weight, so the gradient of classifier h is r_h times
+    that of its own cross-entropy. SGD with momentum is linear in the
     gradient. A single SGD with rate s therefore updates classifier h as an SGD
     with rate s r_h would. This holds for any schedule of s, but not with
     weight decay or with optimisers that normalise the gradient (Adam, LARS).

@@ -50,8 +50,8 @@ class OnlineCodebook(BaseModule):
 
     ``centre`` is not in the paper. It keeps a running mean of the teacher's
     tokens at each position. This mean is subtracted before tokens are assigned
-    and before words are drawn. Features that all images share at a position
-    then have no influence on its word.
+    and before words are drawn. What all images have in common at a position
+    then affects neither assignments nor words.
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
@@ -176,7 +176,7 @@ class OnlineCodebook(BaseModule):
     def assign(self, tokens: Tensor, images: Tensor | None = None) -> Targets:
         """Prepare the soft assignment of the teacher's tokens to the words.
 
-        The losses compute the assignments themselves, in chunks.
+        The assignments are computed later, by the losses, in chunks.
 
         Args:
             tokens (Tensor): (2B, L, D).

@@ -14,7 +14,8 @@ class ViTFeaturePyramid(BaseModule):
     """Makes maps of several strides from a plain ViT, which has one stride.
 
     This is the pyramid of iBOT's COCO recipe, which the paper follows (Table
-    7). It scales a map by patch size / stride:
+    7). It scales a map by the factor patch size / stride. The operation
+    depends on this factor:
 
     - 4: two transposed convolutions with a norm and a GELU between them;
     - 2: one transposed convolution;

@@ -40,14 +40,15 @@ class InContextTestLoop(FeatureLoop):
             (B, D, h, w), or a tuple with these as its last item.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
-        bank_size (int): Largest number of patches in the bank. Each image
-            contributes the same number, at least one, or all its labelled
-            patches if it has fewer. Defaults to 1 024 000. The paper has at
-            most 10 240 000, as do the configs for public data sets.
+        bank_size (int): Largest number of patches in the bank. In each pass,
+            every image contributes the same number (at least one), or all its
+            labelled patches if it has fewer. Defaults to 1 024 000. The paper
+            has at most 10 240 000, as do the configs for public data sets.
         bank_epochs (int): Passes over the bank's images. Random transforms
             differ between passes. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.
-        temperature (float): T. Defaults to 0.02.
+        temperature (float): Temperature of the softmax that weights the
+            neighbours by similarity. Defaults to 0.02.
         allow_missing (bool): Whether the bank may lack pixels of a class. Such
             a class is never predicted. Defaults to False.
         seed (int): Seed for choosing the patches. Defaults to 0.

@@ -30,10 +30,10 @@ from .feature_loop import FeatureLoop
 class KNNValLoop(FeatureLoop):
     """Validates by weighted k-NN, during training or on its own.
 
-    The loop L2-normalises the features of the bank and of its own images, the
-    queries. The k bank images with the highest cosine similarity vote for
-    their class with weight exp(sim / T). Each rank holds a part of the bank;
-    the result does not depend on the number of ranks.
+    The loop L2-normalises the features of the bank and of the queries, the
+    images to classify. The k bank images with the highest cosine similarity
+    vote for their class with weight exp(sim / T). Each rank holds a part of
+    the bank; the result does not depend on the number of ranks.
 
     Each query's data sample gets ``knn_pred`` for :class:`KNNAccuracy`: a dict
     from each k and temperature to at most five labels, the best first. For

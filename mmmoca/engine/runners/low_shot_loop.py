@@ -24,14 +24,15 @@ class LowShotTestLoop(FeatureLoop):
 
     This is the paper's low-shot protocol (Table 5d), which follows MSN. The
     frozen feature is the mean of the patch tokens WITHOUT the final norm (for
-    MSN, the [CLS] token without it). Each feature has its own mean subtracted,
-    and is then L2-normalised. A multinomial logistic regression is fitted to
-    each set of images. The ranks divide the regressions among themselves.
+    MSN, the [CLS] token without it). From each feature vector, the mean of its
+    entries is subtracted; then the vector is L2-normalised. A multinomial
+    logistic regression is fitted to each set of images. The ranks divide the
+    regressions among themselves.
 
     Each image's data sample gets ``lowshot_pred`` for
     :class:`LowShotAccuracy`: a dict that maps each name in ``subsets`` to a
-    list of labels, one from the classifier of each of its training sets. A
-    warning names the regressions that do not converge.
+    list of predicted labels, one for each training set of this name. A warning
+    names the regressions that do not converge.
 
     Args:
         *args: See :class:`FeatureLoop`.

@@ -64,8 +64,9 @@ def choose_patches(
     """Draw patches of an image, preferably of its rare classes.
 
     For each class that occurs in a patch, the image's patches with this class
-    are counted. These counts are added up, and the sum is multiplied by one
-    random number from U(0, 1). The patches with the lowest products are drawn.
+    are counted. These counts are added up, and the sum is multiplied by a
+    random number from U(0, 1), a new one for each patch. The patches with the
+    lowest products are drawn.
 
     Args:
         shares (Tensor): Shares of the labels in each patch of an image,
@@ -218,7 +219,7 @@ def in_context_masks(
         val (tuple[Tensor, list[np.ndarray]]): The same for the images to
             segment.
         bank_size (int): Intended number of patches in the bank. Each image
-            contributes the same number, at least one, or all its labelled
+            contributes the same number (at least one), or all its labelled
             patches if it has fewer.
         seed (int): Seed of the choice of patches.
 

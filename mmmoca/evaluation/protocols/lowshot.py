@@ -64,16 +64,17 @@ def fit_low_shot(
         tuple[LogisticRegression, bool]: The fitted classifier, and whether it
         converged.
     """
-    # Imported here because pretraining and the loops work without it.
+    # Imported here because pretraining and the other protocols work without
+    # scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     c = 1 / regularization
     if len(np.unique(labels)) == 2:
         # For two classes, scikit-learn fits a single weight vector: the
-        # difference 2 w between a softmax's two vectors, w and -w. The squared
-        # norm of 2 w is 4 |w|^2; those of w and -w add up to 2 |w|^2, half of
-        # it, so C is doubled.
+        # difference 2 w between a softmax's two vectors, w and -w. It
+        # penalises 4 |w|^2, twice the softmax's |w|^2 + |-w|^2. Doubling C
+        # makes up for this.
         c *= 2
     # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
     # is divided by n. The features are float64, because in float32 the
