@@ -2,8 +2,8 @@
 """Transforms for the two-view augmentation, and one for evaluation.
 
 Each replaces the transform of the same name in MMPreTrain or MMCV, mostly for
-speed. The configs take all others, such as flip and ``RandomApply``, from
-these packages.
+speed. The configs take the other augmentations, such as flip and
+``RandomApply``, from these packages.
 All images are BGR, as MMCV loads them.
 """
 
@@ -89,8 +89,8 @@ class ResizeEdge(_ResizeEdge):
 
     This is MMPreTrain's ``ResizeEdge`` for use before a central crop. A strip
     of 1 x 6000 pixels would grow to a million columns, of which the crop keeps
-    a few hundred. So an image that has to grow is first cut along its longer
-    side, if that is more than eight times the shorter one.
+    a few hundred. So if an image has to grow, its longer side is first cut to
+    at most eight times the shorter side.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C).
 
@@ -109,7 +109,7 @@ class ResizeEdge(_ResizeEdge):
         img = results['img']
         short, long = sorted(img.shape[:2])
         if self.edge == 'short' and short < self.scale and long > 8 * short:
-            kept = 8 * short + long % 2  # an even number is cut off
+            kept = 8 * short + long % 2  # both ends lose equally much
             start = (long - kept) // 2
             part = slice(start, start + kept)
             results['img'] = (

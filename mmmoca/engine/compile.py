@@ -23,7 +23,7 @@ def compile_forward(
     ``passes`` of the model lists the methods to compile. Each becomes one
     graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
     the student's pass with its decoder, and the losses. If a model has no
-    ``passes``, its ``forward`` is compiled. ``blocks`` compiles each
+    ``passes``, its ``forward`` is compiled. The option 'blocks' compiles each
     transformer layer instead of the passes that consist of layers. Compiling
     then takes a fraction of the time, as the layers share their graphs.
 
@@ -42,11 +42,11 @@ def compile_forward(
         model (nn.Module): Changed in place. DDP may wrap it.
         options (bool | str | dict | None): ``compile`` of the config: True,
             'blocks', or a dict with arguments of :func:`torch.compile`. The
-            dict may also contain ``blocks=True`` and ``memory_budget``, from 0
-            to 1. This is the share of the activations that is kept for the
-            backward pass, which recomputes the rest. Passes have static shapes
-            unless ``dynamic`` says otherwise. False, None and an empty dict
-            compile nothing.
+            dict may also contain ``blocks=True`` and ``memory_budget``. The
+            budget, from 0 to 1, is the share of the activations that is kept
+            for the backward pass, which recomputes the rest. Passes have
+            static shapes unless ``dynamic`` says otherwise. False, None and
+            an empty dict compile nothing.
         micro_batches (int): Number of micro-batches in an optimiser step.
             Defaults to 1.
 
@@ -58,8 +58,8 @@ def compile_forward(
     """
     if not options:
         return
-    # PyTorch advises TF32. The objective itself chooses TF32 for its matrix
-    # products (`allow_tf32` of the head).
+    # The warning advises enabling TF32 everywhere. The objective enables it
+    # only for its own matrix products (`allow_tf32` of the head).
     warnings.filterwarnings('ignore', 'TensorFloat32 tensor cores')
     blocks, settings, arguments = _read(options, micro_batches)
     split = digit_version(torch.__version__) >= digit_version('2.11')

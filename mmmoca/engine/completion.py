@@ -74,7 +74,7 @@ def _import_own(own: dict, folder: str) -> None:
 
     Two configs may each have a ``hooks.py``. So the folder of the earlier
     config is first removed from Python's path, and the modules that were
-    imported from it are removed, too.
+    imported from this folder are removed from ``sys.modules``.
     """
     for earlier, modules in _BESIDE.items():
         if earlier != folder and earlier in sys.path:

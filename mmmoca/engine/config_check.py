@@ -200,14 +200,14 @@ def _endless(settings: dict) -> Iterator[str]:
 
 
 def _wrong_vit(settings: dict) -> Iterator[str]:
-    """Yield what does not fit the ViT: keys of its own, or its neck."""
+    """Yield keys without effect, and a neck that does not fit the ViT."""
     model = settings.get('model') or {}
     vit = model.get('backbone') or {}
     if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
         return
     if short_name(model) == 'MOCA':
         yield from _without_effect(model, vit)
-    # A class of one's own may have another default.
+    # Other classes may have another default, so they are not refused.
     plain = short_name(vit) == 'VisionTransformer'
     out = vit.get('out_type', 'cls_token' if plain else 'featmap')
     for neck in parts_of(model.get('neck')):

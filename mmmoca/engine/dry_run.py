@@ -92,8 +92,8 @@ class _RehearsalHook(Hook):
         """Validate one batch, and compute the metrics of its images.
 
         An error in validation would otherwise end the run at its first
-        validation. Validations by frozen protocols are left out, because they
-        would embed a whole bank first.
+        validation. Validations on frozen features, such as k-NN, are left out,
+        because they would first extract the features of all their images.
         """
         loop = runner.val_loop
         if not isinstance(loop, ValLoop):

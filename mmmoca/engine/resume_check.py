@@ -19,7 +19,9 @@ from .schedulers import WarmupCosineLR
 from .steps import unwrap_model
 
 # What to do instead of a resume.
-ADVICE = 'start from its weights with load_from=FILE and resume=False'
+ADVICE = (
+    "start from the checkpoint's weights with load_from=FILE and resume=False"
+)
 # Keys of a loader that are not compared here. They only change its speed,
 # except batch_size, which another check compares.
 _SPEED = (

@@ -112,7 +112,7 @@ class CheckpointFitHook(Hook):
     def _compare_record(
         self, runner: Runner, record: dict, source: str, *notes: str
     ) -> None:
-        """Log notes, and differences from a file's record, as warnings."""
+        """Warn of notes, and of how the run differs from a file's record."""
         config = runner.cfg.to_dict()
         own = run_record(config, unwrap_model(runner.model))
         notes += (

@@ -24,15 +24,18 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class CodebookHook(Hook):
-    """Updates the codebook: its words, mu and the centre.
+    """Updates the codebook: its words, mu and the mean tokens.
 
-    After each optimiser step the hook draws K_new images from the global
-    batch (all processes, all accumulated micro-batches), the same ones on
-    every process. One teacher token of each image becomes a new word, and all
-    new words are from the same view. They overwrite the oldest words (paper,
-    section 3.1). The draw depends only on the run's seed, the step and the
-    number of processes, so a run that is resumed on as many processes draws
-    the same words.
+    mu is the running mean similarity difference. The codebook has mean tokens
+    only if it has ``centre``.
+
+    After each optimiser step the hook draws K_new (``num_new_words``) images
+    from the global batch (all processes, all accumulated micro-batches), the
+    same ones on every process. One teacher token of each image becomes a new
+    word, and all new words are from the same view. They overwrite the oldest
+    words (paper, section 3.1). The draw depends only on the run's seed, the
+    step and the number of processes, so a run that is resumed on as many
+    processes draws the same words.
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. This is decided on the device,
@@ -43,8 +46,8 @@ class CodebookHook(Hook):
     can replace.
 
     Attributes:
-        embeddings (Tensor | None): The teacher's [AVG] of both views of the
-            last micro-batch, (2B, D).
+        embeddings (Tensor | None): The teacher's mean patch token ([AVG]) of
+            each view in the last micro-batch, (2B, D).
 
     Raises:
         ValueError: Before training, if an optimiser step can have fewer than

@@ -22,10 +22,10 @@ from mmmoca.registry import HOOKS
 class LookHook(Hook):
     """Looks at the data of a run once, before the run begins.
 
-    All tables are written to the log file. The console shows what stands out,
-    one line for each fact. :class:`~mmmoca.engine.ConsoleRunner` adds this
-    hook automatically. The key ``look`` of a config contains the arguments of
-    the hook, and ``look=None`` leaves the hook out.
+    Tables about the data are written to the log file. The console shows what
+    stands out, one line for each fact. :class:`~mmmoca.engine.ConsoleRunner`
+    adds this hook automatically. The key ``look`` of a config contains the
+    arguments of the hook, and ``look=None`` leaves the hook out.
 
     Args:
         pixels (int): Number of images to decode in each data set. Defaults to

@@ -14,7 +14,7 @@ from .codebook_hook import CodebookHook
 
 @HOOKS.register_module()
 class RankMeHook(Hook):
-    """Logs RankMe of the teacher's image embeddings, as ``rank_me``.
+    """Logs RankMe of the teacher's average-pooled embeddings, as ``rank_me``.
 
     At each log line the hook computes the effective rank of the step's
     embeddings, those of both views on all processes, see

@@ -60,13 +60,14 @@ class StepLogHook(Hook):
     It warns once if the codebook is not updated because new words or tokens
     are not finite, and once for each of two kinds of collapse:
 
-    - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
-      demo stay above 0.25. Runs on images without content, or with a
-      learning rate of 1, end below 0.1.
-    - ``image_information`` falls below a third of its maximum: tokens differ,
-      but no longer between images. The demo keeps more than half of it. A run
-      on images of digits, which the demo's recipe does not suit, keeps a
-      sixth.
+    - ``msd`` (a token's similarity to its most similar word, minus its mean
+      similarity to all words) falls below 0.1: all tokens become equal.
+      Healthy runs of the demo stay above 0.25. Runs on images without
+      content, or with a learning rate of 1, end below 0.1.
+    - ``image_information`` (the mutual information of images and words) falls
+      below a third of its maximum: tokens differ, but no longer between
+      images. The demo keeps more than half of the maximum. A run on images of
+      digits, which the demo's recipe does not suit, keeps a sixth.
 
     Raises:
         NonFiniteLossError: If the hook stops the run. The message names the

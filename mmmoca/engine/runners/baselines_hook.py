@@ -60,7 +60,8 @@ class BaselinesHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Measure the baselines, unless they are known or not needed."""
-        # A resumed run goes on even if it was stopped before its first step.
+        # `runner.iter > 0` would miss a run that was stopped before its first
+        # step.
         goes_on = resumes(runner) and has_loaded(runner)
         loop = runner.train_loop
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
@@ -109,7 +110,7 @@ class BaselinesHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the last metrics; there are none if the run was complete."""
+        """Keep the last metrics. A run that resumes at its end has none."""
         self.last = metrics or {}
 
     def after_train(self, runner: Runner) -> None:
