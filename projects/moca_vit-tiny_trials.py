@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The demo as it was when the tables of own images and ablations were measured.
-# It solarises, weights both losses equally, has two masking rounds, replaces
+# The demo as it was when the tables in docs/benchmarks/own_images.md and
+# docs/benchmarks/ablations.md were measured. Unlike the present demo, it
+# solarises, weights both losses equally, has two masking rounds, replaces
 # words more slowly, and has a slower teacher, softer targets and larger
 # batches.
 _base_ = '../configs/demo/moca_vit-tiny_textures.py'

@@ -87,8 +87,8 @@ class LinearProbe(ImageClassifier):
             losses (dict[str, Tensor]): The result of :meth:`loss`.
 
         Returns:
-            tuple[Tensor, dict[str, Tensor]]: The sum of the losses, (), and
-            the values to log.
+            tuple[Tensor, dict[str, Tensor]]: The sum of the losses, a scalar,
+            and the values to log.
         """
         total, log = super().parse_losses(losses)
         best = log['best_cross_entropy']
@@ -134,8 +134,9 @@ class LinearProbe(ImageClassifier):
 
         Returns:
             list[DataSample]: The samples. Each now has ``label_places``,
-            int64, (H, ) (see :meth:`BatchedLinearHead.places`), and the head's
-            ``base_lrs`` and ``num_classes``.
+            int64, one number for each classifier (see
+            :meth:`BatchedLinearHead.places`), and the head's ``base_lrs`` and
+            ``num_classes``.
         """
         places = self.head.places(
             self.extract_feat(inputs), _labels(data_samples)

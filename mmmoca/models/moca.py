@@ -158,8 +158,8 @@ class MOCA(BaseSelfSupervisor):
             data_samples (list[DataSample], optional): Not used.
 
         Returns:
-            dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
-            equation 1 and in KL form. Two more numbers are for the log:
+            dict[str, object]: ``loss_img`` and ``loss_loc``, KL divergences
+            with the weights of equation 1. Two more numbers are for the log:
             ``codebook_perplexity``, the effective number of words that the
             batch uses, and ``image_information``, the mutual information of
             images and words in nats. ``codebook_update`` is for hooks, see
@@ -259,10 +259,10 @@ class MOCA(BaseSelfSupervisor):
 
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor, which: str = 'teacher') -> Tensor:
-        """Extract the image embedding after the final norm, as for k-NN.
+        """Extract the image embedding after the final norm.
 
-        It is [AVG] of all patch tokens, or [CLS] if ``image_embedding`` is
-        'cls'.
+        k-NN uses this feature. It is [AVG] of all patch tokens, or [CLS] if
+        ``image_embedding`` is 'cls'.
 
         Args:
             inputs (Tensor): Whole images, (B, C, H, W).

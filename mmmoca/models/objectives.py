@@ -274,5 +274,8 @@ def _log_sum_exp(largest: Tensor, softmax: Tensor) -> Tensor:
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """Take the first rows of each buffer. None (new memory) stays None."""
+    """Take the first rows of each buffer.
+
+    A missing buffer stays None, so that PyTorch allocates new memory.
+    """
     return [part if part is None else part[:count] for part in scratch]

@@ -24,8 +24,8 @@ class ParallelHead(BaseModule):
             reports them.
 
     Raises:
-        ValueError: If there is no learning rate, one is not above 0, or
-            there are fewer than two classes.
+        ValueError: If there is no learning rate, a learning rate is not
+            above 0, or there are fewer than two classes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ParallelHead(BaseModule):
 
         Returns:
             dict[str, Tensor]: ``loss`` and, for the log,
-            ``best_cross_entropy``, that of the best classifier.
+            ``best_cross_entropy``, the lowest of the cross-entropies.
         """
         logits = self(features)  # (B, H, C)
         with no_autocast(logits):

@@ -2,9 +2,10 @@
 """Full precision inside autocast regions.
 
 The softmax of assignments multiplies cosines by about 20, so that rounding to
-bf16 causes a logit error of 0.08. Autocast on a CPU returns softmax and
-normalize in bf16 even for float32 arguments. Similarities, softmaxes and
-losses are therefore computed outside autocast.
+bf16 causes a logit error of 0.08. Autocast computes matrix products in bf16
+even for float32 arguments. On a CPU, it leaves the softmax and the
+normalisation of a bf16 tensor in bf16. Similarities, softmaxes and losses are
+therefore computed outside autocast.
 
 On a GPU the objective's large products may use TF32, as in the authors' code.
 TF32 has float32's range and float16's mantissa. The logit error is 0.0014, and

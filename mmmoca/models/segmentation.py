@@ -16,8 +16,8 @@ def seg_bands_preprocessor(
 ) -> BaseDataPreprocessor:
     """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
 
-    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's class accepts only
-    one or three numbers.
+    Registered as ``mmmoca.SegBandsPreprocessor``. In onedl-mmsegmentation,
+    mmseg's class accepts only one or three numbers.
 
     Args:
         mean (Sequence[float]): One number for each channel.

@@ -15,8 +15,8 @@ class Targets(NamedTuple):
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
-            any float dtype. The mean token is subtracted if the codebook has
-            ``centre``.
+            any float dtype. If the codebook has ``centre``, the mean token of
+            each position has already been subtracted.
         words (Tensor): Codebook C before the step, unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
         inner (Tensor): Indices of the inner patches, over which bags of codes

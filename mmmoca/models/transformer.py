@@ -197,7 +197,7 @@ class FFN(nn.Module):
             self.training
             and dropout.p == 0  # both dropouts have this rate
             and isinstance(contract, nn.Linear)  # LoRA may wrap it
-            and not torch.compiler.is_compiling()  # the compiler decides
+            and not torch.compiler.is_compiling()  # it decides what to keep
         )
         if lean:
             x = _GELULinear.apply(expand(x), contract.weight, contract.bias)

@@ -24,9 +24,9 @@ class EncodedTokens(NamedTuple):
     Attributes:
         cls (Tensor): [CLS] after the final norm, (B, D).
         patches (Tensor): Patch tokens after the final norm, (B, n, D). n is
-            L, or the number of visible patches.
-        tap (Tensor, optional): Patch tokens after layer l, before any norm,
-            (B, n, D).
+            the number of patches that the encoder sees.
+        tap (Tensor, optional): Patch tokens after the layer ``tap_layer`` of
+            :class:`MOCAViT`, without the final norm, (B, n, D).
     """
 
     cls: Tensor

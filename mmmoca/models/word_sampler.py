@@ -73,9 +73,9 @@ class RandomTokenSampler:
     ) -> Tensor:
         """Pick words from different images of the global batch.
 
-        The shared generator chooses the view, and the number n of words that
+        The shared generator chooses the view, and the number of words that
         each micro-batch of each process contributes. These words are the
-        first n candidates of the micro-batch.
+        first candidates of the micro-batch.
 
         Args:
             candidates (Sequence[Tensor]): Candidates of this process, one

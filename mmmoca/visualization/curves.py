@@ -177,7 +177,7 @@ def draw_curves(
 
 
 def draw_run(path: str | Path) -> Figure:
-    """Draw a run's curves, and show its name, its images and its K.
+    """Draw a run's curves, and name its work dir, its image folders and K.
 
     Args:
         path (str | Path): See :func:`read_scalars`.

@@ -36,9 +36,9 @@ def draw_overview(
 ) -> Figure:
     """Draw a row for each image: masks, features, words and neighbours.
 
-    If the folder contains masks of its images, the row also shows the true
-    mask and the mask predicted in context, that is, from the nearest patches
-    of other images.
+    If a folder ``masks`` beside the images contains their masks, the row also
+    shows the true mask and the mask predicted in context, that is, from the
+    nearest patches of other images.
 
     Args:
         cfg (Config): A pretraining config.

@@ -106,7 +106,7 @@ def feature_and_word_colors(
         tuple[np.ndarray, np.ndarray]: Colours of the features and of the
         words, (N, h, w, 3) each.
     """
-    # For the usual patches: 16 -> 4 pixels, 14 -> 7, 8 -> 2.
+    # The stride is 4 pixels for patches of 16, 7 for 14 and 2 for 8.
     patch = encoder.backbone.patch_embed.projection.kernel_size
     stride = tuple(side // math.gcd(side, 4) for side in patch)
     tokens = dense_patches(encoder, inputs, stride).cpu()

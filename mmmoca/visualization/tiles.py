@@ -12,7 +12,8 @@ from matplotlib.patches import Rectangle
 
 from .pictures import SHARP
 
-# In inches: width of a picture, space between pictures and between panels.
+# In inches. TILE is the width of a picture, GAP the space between pictures,
+# and GUTTER the space between panels.
 TILE, GAP, GUTTER = 0.92, 0.06, 0.4
 HEADER, FOOTER, NAMES = 1.15, 0.4, 1.5
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}

@@ -14,16 +14,17 @@ from mmmoca.registry import TRANSFORMS
 class PackCanvas(PackInputs):
     """Pack a whole image for views that are made on the device.
 
-    Replaces ``MultiView`` and ``PackInputs`` at the end of a pipeline for
-    ``AugmentingViewsPreprocessor``. The image is in the upper left corner of a
-    canvas of fixed size, so that a batch is one tensor. A larger image is
-    shrunk to fit, with antialiasing; a smaller one is not enlarged.
+    If ``AugmentingViewsPreprocessor`` makes the views, this transform replaces
+    ``MultiView`` and ``PackInputs`` at the end of the pipeline. The image is
+    in the upper left corner of a canvas of fixed size, so that a batch is one
+    tensor. A larger image is shrunk to fit, with antialiasing; a smaller one
+    is not enlarged.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8.
 
-    **Added Keys:** ``inputs``, a dict of ``canvas``, (*size, C), uint8, and
-    ``size``, the height and width of the image in it, (2,), int64; and
-    ``data_samples`` of :class:`PackInputs`.
+    **Added Keys:** ``inputs``, a dict, and ``data_samples`` (see
+    :class:`PackInputs`). The dict contains ``canvas``, (*size, C), uint8, and
+    ``size``, the height and width of the image in the canvas, (2,), int64.
 
     Args:
         size (int | Sequence[int]): Height and width of the canvas in pixels,

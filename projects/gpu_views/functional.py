@@ -57,7 +57,7 @@ def draw_boxes(
     heights = torch.cat((heights, height.minimum((width / low).round())), 1)
     widths = torch.cat((widths, width.minimum((height * high).round())), 1)
     fits = F.pad(fits.int(), (0, 1), value=1)
-    chosen = fits.argmax(dim=1, keepdim=True)  # the first
+    chosen = fits.argmax(dim=1, keepdim=True)  # the first that fits
     box = torch.cat((heights.gather(1, chosen), widths.gather(1, chosen)), 1)
     room = torch.cat((height, width), dim=1) - box
     # Rounding may turn a number just below room + 1 into room + 1.

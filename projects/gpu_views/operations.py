@@ -52,7 +52,7 @@ class View:
         if type(self.crop) is not TRANSFORMS.get('mmmoca.RandomResizedCrop'):
             raise ValueError(
                 'a view must begin with mmmoca.RandomResizedCrop, which '
-                'gives all images of a batch one size, not with '
+                'gives all images of a batch one size, but begins with '
                 f'{_name(self.crop)}'
             )
         if self.crop.interpolation != 'bilinear':
@@ -75,7 +75,8 @@ class View:
             uniform (Tensor): Numbers from [0, 1), (N, ``numbers``).
 
         Returns:
-            Tensor: Whole numbers from 0 to 255 in float32, (N, C, *scale).
+            Tensor: Whole numbers from 0 to 255 in float32, (N, C, *scale),
+            with the crop's ``scale``.
         """
         uniform, rest = uniform.tensor_split((self.crop_numbers,), dim=1)
         boxes = F.draw_boxes(

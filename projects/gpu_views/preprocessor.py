@@ -15,17 +15,18 @@ from .operations import View
 class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     """Makes the views on the device. Data loaders only decode.
 
-    It suits machines with few CPU cores per GPU. The recipes of the views move
-    here from the CPU's pipeline, which ends with ``PackCanvas`` instead.
-    Images larger than the canvas are shrunk first. Small crops of large photos
-    are therefore enlarged: 17 % of the crops, for a canvas of 512. Apart from
-    those, views have the CPU's distribution and rounding. The host never
-    waits for the device, and on a GPU the operations can be compiled into a
-    few kernels. Amounts are drawn from PyTorch's generator of the device, as
-    masks are. :class:`~mmmoca.engine.ReproducibilityHook` seeds this generator
-    with the run's seed, the rank and the iteration, so that a resumed run sees
-    the same views on the same number of ranks. Whole images, as in validation,
-    are prepared as :class:`ViewsDataPreprocessor` does.
+    It suits machines with few CPU cores per GPU. The configs of the views'
+    transforms move here from the CPU's pipeline, which then ends with
+    ``PackCanvas``. Images larger than the canvas are shrunk first. With a
+    canvas of 512, 17 % of the crops of large photos are therefore smaller than
+    the views and are enlarged. Apart from those, views have the CPU's
+    distribution and rounding. The host never waits for the device, and on a
+    GPU the operations can be compiled into a few kernels. Random numbers are
+    drawn from PyTorch's generator of the device, as for masks.
+    :class:`~mmmoca.engine.ReproducibilityHook` seeds this generator with the
+    run's seed, the rank and the iteration, so that a resumed run sees the same
+    views on the same number of ranks. :class:`ViewsDataPreprocessor` prepares
+    whole images, as in validation.
 
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each

@@ -32,7 +32,7 @@ SIGNATURES = {
     'urban': '1500 1400 1450 1500 1650 1800 1900 2000 2050 650 20 2200 2000',
     'water': '1100 850 600 350 300 250 230 200 180 80 10 120 90',
 }
-CLASSES = tuple(SIGNATURES)  # in alphabetical order, as readers sort them
+CLASSES = tuple(SIGNATURES)  # in alphabetical order, as data sets sort them
 SPECTRA = np.array([line.split() for line in SIGNATURES.values()], float)
 HAZE = np.array([9, 7, 5, 3, 2, 2, 1, 1, 1, 0, 0, 0, 0]) / 9
 FIELDS = 8
@@ -106,7 +106,8 @@ def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
         from mmcv import imwrite
 
         bands, mask = draw(label, rng, size)
-        # Makes the folder, and raises errors; cv2.imwrite would return False.
+        # mmcv creates the folder, and raises an error if the file cannot be
+        # written. cv2.imwrite would only return False.
         imwrite(mask, root / 'masks' / f'{name}.png')
         # One page of 13 samples per pixel, as GDAL writes it.
         layout = dict(photometric='minisblack', planarconfig='contig')

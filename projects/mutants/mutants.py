@@ -80,7 +80,7 @@ MUTANTS = [
     ('patches.mT.unflatten(2, grid)', 'patches.mT.unflatten(2, grid[::-1])'),
     ('return turn if turned else 1', 'return 1'),
     ('start + np.array(good)', 'start + np.arange(len(good))'),
-    # the one reader of images, and the one look at data
+    # decoding of images, and the look at a data set
     ('1 in kinds or 2 in kinds', '1 in kinds'),
     ('fileType, 0) & 5 for', 'FileType, 0) & 4 for'),
     ('> image.fp.tell()', '> 0'),
@@ -123,7 +123,7 @@ def find(old: str) -> tuple[Path, int] | None:
 
 
 def covering(data: CoverageData, path: Path, line: int) -> list[str]:
-    """Return the tests that run a line, the nearest ones first."""
+    """Return the tests that run a line, those of its subpackage first."""
     lines = data.contexts_by_lineno(str(path))
     near = min(lines, key=lambda other: abs(other - line), default=line)
     tests = {c.partition('|')[0] for c in lines.get(near, ()) if '::' in c}
@@ -148,7 +148,7 @@ def caught(copy: Path, *arguments: str) -> bool:
     # If -x ends a run, pytest-xdist calls the run interrupted.
     failed = done.returncode in (1, 2) and ' failed' in done.stdout
     failed |= done.returncode == 1 and ' error' in done.stdout  # a fixture
-    if not (failed or done.returncode in (0, 5)):  # 5: none is selected
+    if not (failed or done.returncode in (0, 5)):  # 5: no tests ran
         raise RuntimeError(done.stdout[-2000:])
     return failed
 
@@ -170,9 +170,10 @@ def measure(
     source = path.read_text()
     (copy / name).write_text(source.replace(old, new))
     own = tests[:MOST_TESTS]
-    # Quick tests come first. The trace lacks what other processes run.
+    # Quick tests come first.
     stages = [(QUICK, *own), (f'not ({QUICK})', *own)] if own else []
     if data is not None:
+        # The coverage data lack the lines that run in other processes.
         stages += [(QUICK, '-n', 'auto'), ('processes', '-n', 'auto')]
     notice = (stage[0] for stage in stages if caught(copy, '-m', *stage))
     found = next(notice, None)

@@ -2,10 +2,10 @@
 r"""Train rows of the paper's tables at the demo's size, in minutes.
 
 A row's model is made as small as the demo's; images and k-NN are also those of
-the demo. The rest of the recipe is the paper's, or that of
-projects/moca_vit-tiny_trials.py, not the demo's. Rows that become the same
-network at this size (because they differ only in epochs, l or the depth of a
-decoder) are trained once. A finished run is not repeated, and a stopped run
+the demo. The rest of the model is the paper's. The rest of the recipe is that
+of projects/moca_vit-tiny_trials.py, not the demo's. Rows that become the same
+network at this size (because they differ only in epochs, tap layer or depth of
+a decoder) are trained once. A finished run is not repeated, and a stopped run
 continues. Warnings of the runs are listed below the table.
 
 Example:
@@ -50,10 +50,10 @@ def table_rows() -> dict[str, tuple[str, str]]:
 
 
 def quick_start(name: str) -> Config:
-    """Return the demo's config with the model of a row, at the demo's size.
+    """Return moca_vit-tiny_trials.py with a row's model, at the demo's size.
 
-    The number of layers and l are divided by 3, the depth of decoders by 2,
-    and K by 16. The width of decoders becomes 96.
+    The backbone's number of layers and its tap layer are divided by 3, the
+    depth of decoders by 2, and K by 16. The width of decoders becomes 96.
 
     Args:
         name (str): Name of the config, without ``.py``.

@@ -105,8 +105,8 @@ class PixelHead(_RegressionHead):
             raise ValueError(
                 f'the decoder has condenser={neck.condenser}, but PixelHead '
                 f'condenser={self.condenser}: pixels are predicted by the '
-                'plain decoder, neck=dict(condenser=False); to try the other, '
-                'write condenser=True in both'
+                'plain decoder, neck=dict(condenser=False); to try the '
+                'condenser, write condenser=True in the neck and the head'
             )
 
     def distance(

@@ -17,7 +17,7 @@ from tests.helpers.runs import assert_same, demo_runner
 from tests.helpers.transfers import Transfers
 
 CONFIG = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
-# Without attempts the box is the whole image, at its own size.
+# Without attempts the crop is the whole image, which already has this size.
 WHOLE = dict(
     type='mmmoca.RandomResizedCrop',
     scale=(24, 32),

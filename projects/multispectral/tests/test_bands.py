@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining and segmentation of images with bands, by the commands."""
+"""Pretraining and segmentation of images with bands, by command line."""
 
 import re
 from pathlib import Path
@@ -47,7 +47,7 @@ SETTINGS['reduce_zero_label'] = True
 @pytest.mark.parametrize('config', sorted(CONFIGS.glob('*.py')))
 @pytest.mark.slow
 def test_each_setting_is_one(config):
-    """All settings work, except those of transforms that bands lack."""
+    """All settings work, except those of transforms that the configs lack."""
     for name in settings_of(Config.fromfile(config)).keys() - ABSENT:
         read_run(config, [f'{name}={SETTINGS.get(name, 1)}'])
 

@@ -22,7 +22,8 @@ from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'
-# Every other row differs from one of these only by a number.
+# Every other row differs from one of these only by numbers, or combines parts
+# of several.
 TRAINED = [
     DEFAULT,
     'appendixA2_farthest-point',
@@ -76,7 +77,7 @@ def test_row_trains(root, name):
         {
             'work_dir': f'{root}/{name}',
             'experiment_name': name,
-            'train_dataloader.batch_size': 16,  # K_new of one row
+            'train_dataloader.batch_size': 16,
             'train_cfg.max_iters': 2,
             'train_cfg.val_interval': 2,
             'default_hooks.logger.interval': 1,
@@ -157,7 +158,8 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     assert re.split(r' *\| *', line.strip('| ')) == cells(first, '66.8')
     assert (work(first) / 'iter_8.pth').is_file()
     assert [*tmp_path.glob('*_seed_0')] == [work(first)]
-    # As if a second row had been trained as well: nothing is repeated.
+    # Pretend that the second row has been trained, too. Any new training would
+    # fail.
     shutil.copytree(work(first), work(second))
     (log,) = work(second).glob('*/vis_data/scalars.json')
     log.write_text(json.dumps({run.ACCURACY: 12.34}))
