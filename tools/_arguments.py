@@ -121,7 +121,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4. Write a list as key="[a,b]", with '
         'quotes and without blanks. Where the config has a string, VALUE is '
-        'also read as a string'
+        'read as a string'
     )
     parser.add_argument(
         '--cfg-options',
@@ -159,7 +159,7 @@ def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --debug and the arguments that choose and complete an encoder."""
+    """Add --debug and the arguments that choose and describe an encoder."""
     add_debug(parser)
     size = 'height and width of the images in pixels (default: as in training)'
     add_encoder_choice(parser, size)

@@ -38,8 +38,8 @@ def with_cuda() -> bool:
     """Return whether to build operators for GPUs.
 
     There must be a CUDA toolkit, and either a GPU or the environment variable
-    CUDA_HOME or FORCE_CUDA. Set one of them to build a container image
-    on a machine without a GPU.
+    CUDA_HOME or FORCE_CUDA. To build a container image on a machine without a
+    GPU, set one of these variables.
     """
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
@@ -154,7 +154,7 @@ def build_wheel(requirement: str, folder: Path, environment: dict) -> None:
 
 
 def install(folder: Path) -> bool:
-    """Install the wheel in a folder; return whether its operators work."""
+    """Install the wheel from a folder; return whether its operators work."""
     wheels = [*folder.glob('*.whl')]
     options = '-q', '--force-reinstall', '--no-deps'
     for wheel in wheels:

@@ -18,8 +18,8 @@ from _arguments import (
     run_program,
 )
 
-# Otherwise waiting threads would spin and take cores from the process that
-# loads the images. OpenMP reads this when PyTorch is imported.
+# Without this variable waiting threads would spin and take cores from the
+# process that loads the images. OpenMP reads it when PyTorch is imported.
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,7 +173,7 @@ def run(args: argparse.Namespace) -> None:
     from mmmoca.visualization.curves import draw_run, read_scalars
     from mmmoca.visualization.overview import draw_overview
 
-    # A model this small gains nothing from more threads.
+    # A model this small gains nothing from more than four threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
     print('1/4 images', flush=True)

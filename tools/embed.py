@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write features of any number of images; a second run continues.
+"""Write features of any number of images; rerunning continues a stopped run.
 
 OUT is a ``.npy`` file, with the names of the images in ``OUT.names.txt``, or a
 ``.parquet`` file.
@@ -45,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('--amp', action='store_true', help=half)
     skip = 'write NaN for an image that cannot be read, and continue'
     add('--skip-unreadable', action='store_true', help=skip)
-    launcher = 'pytorch: the processes of torchrun share the images'
+    launcher = 'pytorch: divide the images among the processes of torchrun'
     choices = ['none', 'pytorch']
     add('--launcher', choices=choices, default='none', help=launcher)
     return parser

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Ways to choose the codebook's new words other than random tokens."""
+"""Alternatives to random tokens as the codebook's new words."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class AverageTokenSampler(RandomTokenSampler):
 
 @TASK_UTILS.register_module()
 class FarthestPointSampler(RandomTokenSampler):
-    """New words are as far from each other as the global batch allows.
+    """New words are tokens of the global batch that are far from each other.
 
     Paper, appendix A.2, which gives no details. Here each image of the global
     batch offers one random inner token. The first word is a random one of

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Show which kernel attention uses, and how fast each kernel is.
+"""Show which attention kernel PyTorch chooses, and how fast each kernel is.
 
 Shapes are those of a ViT-B/16 in a step of 256 images with two views each, for
-the teacher and for both rounds of the student. The program also says which
-cuDNN is loaded, and whether it is that of PyTorch's own package.
+the teacher and for both masking rounds of the student. The program also says
+which cuDNN is loaded, and warns if pip has installed another version.
 
 Example:
     python projects/performance/attention.py
@@ -62,8 +62,8 @@ def main() -> None:
         print(f'cuDNN {version} from {path}')
         if packaged and packaged[1] != version:
             print(
-                f'It hides {packaged[1]} of {packaged[0]}: look at '
-                'LD_LIBRARY_PATH'
+                f'It is loaded instead of {packaged[1]} from {packaged[0]}: '
+                'check LD_LIBRARY_PATH'
             )
     backends = dict(
         flash=SDPBackend.FLASH_ATTENTION,
@@ -104,7 +104,10 @@ def main() -> None:
                     'TFLOP/s': operations / seconds / 1e12,
                 }
             )
-    print('\nbfloat16; the student with its backward pass; *: chosen\n')
+    print(
+        '\nIn bfloat16. The times of the student include the backward pass. '
+        'PyTorch chooses the kernels marked *\n'
+    )
     report(figures, args.json)
 
 

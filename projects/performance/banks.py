@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Measure banks of any size: time and memory of segmentation and k-NN.
+"""Measure time and memory of in-context segmentation and k-NN.
 
-Segmentation is in context. The features are random; ``embedding.py`` measures
-the encoder. An image has 32 x 32 patches, like one of 512 pixels with patches
-of 16.
+Their banks can have any size. The features are random; ``embedding.py``
+measures the encoder. An image to segment has 32 x 32 patches, as if it had
+512 x 512 pixels and patches of 16 x 16.
 
 Example:
     python projects/performance/banks.py --patches 1000000 --bank 0
@@ -27,7 +27,12 @@ def main() -> None:
     add('--dims', type=int, default=768, help='width of the encoder')
     add('--classes', type=int, default=150)
     add('--images', type=int, default=3, help='images to segment')
-    add('--bank', type=int, default=100_000, help='images of k-NN; 0: none')
+    add(
+        '--bank',
+        type=int,
+        default=100_000,
+        help='images in the bank of k-NN; 0: no k-NN',
+    )
     add('--queries', type=int, default=2000)
     add('--device', default='cpu')
     add('--json', type=Path, metavar='FILE', help='write the figures there')

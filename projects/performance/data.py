@@ -2,11 +2,11 @@
 """Measure the two-view input pipeline, in images per second on one core.
 
 There are three forms of the paper's augmentation (appendix "Image
-augmentations pseudo-code"): torchvision's on PIL images, as the paper lists
-it; that of ``configs/_base_/datasets``, which leaves normalisation to the
-device; and the part that is left to the CPU if a GPU makes the views
-(``projects/gpu_views``). Each starts from the files of photographs and ends
-with a batch. Views have 224 x 224 pixels.
+augmentations pseudo-code"). The first is the paper's listing, with torchvision
+on PIL images. The second is the pipeline of ``configs/_base_/datasets``, which
+leaves normalisation to the device. The third is what remains for the CPU if a
+GPU makes the views (``projects/gpu_views``). Each form starts from the files
+of photographs and ends with a batch. Views have 224 x 224 pixels.
 
 The forms take turns over the same files on a single thread. CPU time is
 measured, so that other work on the machine hardly matters.
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-RATE = 1210  # images/s at which an H100 trains, compile='blocks'
+RATE = 1210  # images/s at which an H100 trains with compile='blocks'
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 """Compare the speed of ``encoder.embed`` with a plain loop over timm's ViT.
 
 The loop is what people write: ``timm.create_model``, torchvision's transforms
-on PIL images, and PyTorch's loader with as many workers. The loop and
-``embed`` take turns with the same files and the same weights; their features
-are compared first.
+on PIL images, and PyTorch's loader with as many workers as ``embed`` has. The
+loop and ``embed`` take turns with the same files and the same weights; their
+features are compared first.
 
 Example:
     python projects/performance/embedding.py --workers 2 --threads 2
@@ -33,11 +33,12 @@ def main() -> None:
     add('--threads', type=int, default=2, help='threads of the encoder')
     add('--device', default='cpu')
     add('--repeats', type=int, default=5)
-    cpu = 'measure CPU time of all processes, whatever else runs'
+    cpu = "measure CPU time of this program's processes, whatever else runs"
     add('--cpu-time', action='store_true', help=cpu)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca.import_mmpretrain  # noqa: I001  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: I001
 
     import timm
     import timm.data

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run all tests and measurements that need a GPU, in minutes.
 
-The parts run one after the other, those with the least known results first.
-Each is a command that can be typed alone. What they compile stays in
+The parts run one after the other; those whose results are least known come
+first. Each is a command that can be typed alone. What they compile stays in
 ``work_dirs/inductor`` (``--cache``), so that a second call need not compile it
 again. When a part ends, its rows of the table are printed. Its own output is
 in ``report.txt`` in the ``--out`` folder; if the part failed, the end of this
@@ -65,7 +65,7 @@ TINY = {
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """Return the command of each part, with small sizes for a rehearsal."""
+    """Return the command of each part; if ``tiny``, with small sizes."""
     programs = 'projects/performance'
     step = f'{programs}/step.py --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         '--minutes',
         type=float,
         default=9.0,
-        help='time limit of all parts (9)',
+        help='time limit of all parts together (9)',
     )
     add('--out', type=Path, default='work_dirs/gpu', metavar='DIR')
     cache = Path('work_dirs/inductor')
@@ -166,7 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f'{sys.executable} lacks {", ".join(missing)}. Without a network, '
             'see `make wheels`'
         )
-    # This also imports all packages of OpenMMLab that the programs need.
+    # This import also loads all packages of OpenMMLab that the programs need,
+    # so a missing one is reported before any part runs.
     import mmmoca.models  # noqa: F401
 
     # isort: split
@@ -235,7 +236,7 @@ class Table:
             self.row(title, figures, round(seconds))
 
     def figures(self, name: str) -> Iterator[dict]:
-        """Yield what a part wrote: its figures, and those in a run's log."""
+        """Yield a part's rows: from its JSON file, and its training log."""
         file = self.out / f'{name}.json'
         if file.is_file():
             yield from json.loads(file.read_text())

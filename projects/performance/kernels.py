@@ -4,8 +4,8 @@
 Prints how many milliseconds of a step each kind of kernel takes on the GPU,
 and for how many the GPU is idle. On a CPU it prints the times of PyTorch's
 operators; there the products and softmaxes of attention cannot be told apart
-from others. ``--longest`` lists the kernels that take most of the time, and
-how often each runs.
+from other products and softmaxes. ``--longest`` lists the kernels that take
+most of the time, and how often each runs.
 
 Example:
     python projects/performance/kernels.py --compile no blocks passes
@@ -77,7 +77,8 @@ def main() -> None:
         compiled = dict(no=False, blocks='blocks', passes=True)[name]
         setting = args.arch, args.batch_size, args.dtype, device
         step = TrainingStep(*setting, compiled=compiled)
-        for _ in range(3):  # other lengths make it compile again
+        # Repeated, since new sequence lengths make the step compile again.
+        for _ in range(3):
             step()
         start = timer()
         for _ in range(args.repeats):

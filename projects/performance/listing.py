@@ -4,8 +4,8 @@
 For folders, the names of the files are made up, because ten million files
 take too long to make; the time that a file system needs to list them is not
 included. For shards, one real tar file of 10 000 members is written, and all
-other shards are links to it. Memory is the process's peak minus what it had
-after its imports; time is CPU time. Linux only.
+shards are links to it. Memory is the process's peak minus what it had after
+its imports; time is CPU time. Linux only.
 
 Example:
     python projects/performance/listing.py --images 1e6

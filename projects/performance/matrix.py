@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Measure the rate of a large matrix product, which no step can exceed.
+"""Measure the rate of a large matrix product; no training step is faster.
 
 Example:
     python projects/performance/matrix.py

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Measure time and memory, and run new processes, for all commands."""
+"""Measure time and memory for the programs, in new processes if needed."""
 
 import itertools
 import json
@@ -17,8 +17,8 @@ import torch
 from torch.profiler import profile
 
 T = TypeVar('T')
-# Builds the callable to measure. It must be picklable, such as a class or a
-# partial of a class.
+# Builds the callable to measure. The builder must be picklable, such as a
+# class or a partial of a class.
 Build = Callable[[], Callable[[], object]]
 
 
@@ -50,7 +50,7 @@ def median_seconds(
     repeats: int,
     clock: Callable[[], float] = timer,
 ) -> dict[str, float]:
-    """Return the median seconds of forms that are called in turns.
+    """Call several functions in turn; return the median seconds of each.
 
     The first call of each does not count. The default clock waits for the GPU.
     """
@@ -96,7 +96,8 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     Otherwise the memory that the C library keeps would pass from one call to
     the next, and a GPU would have to hold what all of them build.
     """
-    # Otherwise PyTorch's profiler prints messages, also on a missing GPU.
+    # Without these settings PyTorch's profiler prints messages, for example
+    # that there is no GPU.
     os.environ |= dict(TORCH_CPP_LOG_LEVEL='ERROR', KINETO_LOG_LEVEL='5')
     with ProcessPoolExecutor(1, get_context('spawn')) as pool:
         return pool.submit(function, *arguments).result()
@@ -154,8 +155,8 @@ def report(figures: list[dict], file: Path | None = None) -> None:
         figures (list[dict]): For each row, column -> text or number.
         file (Path, optional): The JSON file to write.
     """
-    # Imported here because it loads all of OpenMMLab, which would count in the
-    # processes that measure.
+    # Imported here because it loads all of OpenMMLab, which some programs do
+    # without while they measure.
     from mmmoca.evaluation.report import render_table
 
     rows = [

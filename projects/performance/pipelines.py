@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pipelines from an image file to two views, seeded as in training."""
+"""Two-view input pipelines; those of configs are seeded as in training."""
 
 import shutil
 import sys
@@ -37,7 +37,7 @@ def blur(img: Image.Image) -> Image.Image:
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """Build a view of the paper's listing, with its two probabilities."""
+    """Build a view of the paper's listing; the arguments are probabilities."""
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),

@@ -88,7 +88,7 @@ def straightforward(
         prototypes (Tensor): W^d, (K, d).
         kappa (float): Inverse temperature of the predictions.
         targets (Targets): The teacher's tokens, and the codebook.
-        allow_tf32 (bool): Not used: autocast chooses the precision.
+        allow_tf32 (bool): Not used, since autocast chooses the precision.
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: The loss, a scalar; bags of codes,

@@ -5,9 +5,10 @@ Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints time, images per
 second, TFLOP/s of the matrix products and memory.
 
-``--forms`` chooses what is measured: our step, our step with other settings,
-and the step as in the authors' code, from the same weights, with PyTorch's
-fused attention (reference) or with the attention of older timm (products).
+``--forms`` chooses what is measured: our step (ours), our step with another
+setting (such as half_teacher), or the authors' step. The authors' step starts
+from the same weights. Its attention is PyTorch's fused one (reference) or that
+of older timm (products).
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -41,9 +42,15 @@ def main() -> None:
     add('--arch', default='b', help='architecture name in mmpretrain (b)')
     add('--batch-size', type=int, help='by default 16, on a GPU 256')
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
-    compiled = 'compile our passes, or each transformer layer and the losses'
+    compiled = (
+        'passes: compile whole passes of our step; blocks: compile each '
+        'transformer layer and the losses'
+    )
     add('--compile', choices=['passes', 'blocks'], help=compiled)
-    budget = 'memory budget of compiled code, 0 to 1'
+    budget = (
+        'share of the activations that compiled code keeps for the backward '
+        'pass, 0 to 1'
+    )
     add('--memory-budget', type=float, help=budget)
     add('--mode', help='mode of torch.compile')
     add('--repeats', type=int, default=5)

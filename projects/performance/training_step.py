@@ -78,7 +78,7 @@ class TrainingStep:
         """Do one whole step."""
         outputs = self.model.train_step(self.batch, self.wrapper)
         self.move_teacher()
-        # Updates the words and mu as CodebookHook does.
+        # Update the words and the running mean mu as CodebookHook does.
         update, codebook = outputs['codebook_update'], self.model.codebook
         words = codebook.word_sampler.pick(
             [update.candidates],

@@ -3,8 +3,9 @@ r"""Correlate label-free measures with accuracies, across encoders.
 
 Reads the ``compare.json`` that ``tools/analysis_tools/compare.py`` wrote for
 the checkpoints of each run, in the order of training. Prints Spearman's rank
-correlation of the agreement of neighbours and of RankMe with the k-NN accuracy
-and with the linear probe: within each run, and across the last checkpoints.
+correlations of two label-free measures, the agreement of neighbours and
+RankMe, with the accuracies of k-NN and of the linear probe. Each correlation
+is computed within each run, and across the last checkpoints of all runs.
 
 Example:
     RUN=work_dirs/rivals/moca

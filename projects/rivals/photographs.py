@@ -66,7 +66,8 @@ def cut(
     Raises:
         FileExistsError: If ``out`` exists.
     """
-    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+    # This import also checks the versions.
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     # isort: split
     from mmcv import imrescale, imwrite
@@ -92,7 +93,7 @@ def cut(
                 image = imrescale(image, (side, side), interpolation='area')
             parts = squares(image, size, contrast)
             order = draw.permutation([*parts])[:most]
-            if len(order) < HELD_OUT:  # its class would lack a split
+            if len(order) < HELD_OUT:  # too few to hold out one in five
                 few += 1
                 continue
             for i, place in enumerate(order):
@@ -101,9 +102,14 @@ def cut(
                 imwrite(parts[place], root / split / name / f'{place}.png')
                 counts[split] += 1
         (root / 'meta.json').write_text(json.dumps(counts) + '\n')
-    print(f'{out}: {counts["train"]} training and {counts["val"]} others')
+    print(
+        f'{out}: {counts["train"]} training and {counts["val"]} held-out '
+        'squares'
+    )
     if few:
-        print(f'left out, with fewer than {HELD_OUT} squares: {few}')
+        print(
+            f'photographs with fewer than {HELD_OUT} squares, left out: {few}'
+        )
 
 
 def main() -> None:

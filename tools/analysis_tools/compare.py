@@ -56,7 +56,8 @@ PRESETS = (
     'mocov3',
     'mae',
 )
-# Arguments of the protocols for images, and of all protocols.
+# Arguments that only the protocols for images have, and those of all
+# protocols.
 OF_IMAGES = ('shots', 'percent', 'sets', 'epochs', 'batch_size')
 COMMON = ('protocols', 'seed', 'num_workers')
 
@@ -278,7 +279,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         method = used['method'] or 'moca, since the method is not known'
         notes += f'; preset {method}\n'
         if found := result.get('incontext'):
-            notes += f'- in context: {found["bank_patches"]} patches\n'
+            notes += f'- in context: bank of {found["bank_patches"]} patches\n'
         if missing := result.get('missing_classes'):
             notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tune the learning rate. Run it again to continue a stopped sweep.
+"""Tune the learning rate. The same command continues a stopped sweep.
 
 Trains with each rate and records the best validation result of each run. With
 several splits the rate is tuned on the first and used for the others, as the
@@ -32,11 +32,11 @@ SPLIT = 'train_dataloader.dataset.ann_file'
 
 
 class DivergedError(ValueError):
-    """No run has a result to choose or to report."""
+    """All runs of a split diverged."""
 
 
 def sweep(args: argparse.Namespace) -> dict:
-    """Train with all rates on one split, with the best rate on the others.
+    """Train with all rates on one split, and with the best on the others.
 
     Args:
         args (argparse.Namespace): See ``--help``.
@@ -197,7 +197,7 @@ def main() -> None:
     work_dir = 'folder of all runs (by default work_dirs/sweep_<config>)'
     add('--work-dir', type=Path, help=work_dir)
     add('--gpus', type=positive_integer, default=1, help='GPUs of each run')
-    more = 'more arguments for tools/train.py, as --train-args=...'
+    more = 'more arguments for tools/train.py, in the form --train-args=...'
     add('--train-args', default='', help=more)
     form = 'KEY=VALUE'
     add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)

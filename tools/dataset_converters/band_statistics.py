@@ -67,7 +67,7 @@ def read_moments(
 
     Images that cannot be read are named and left out, as in training. If the
     loader or a file has a value ``nodata``, pixels with this value, and NaN,
-    do not count. Images in which NaN has no such meaning are left out.
+    do not count. Images with NaN but without such a value are left out.
 
     Args:
         root (str): The folder.
@@ -185,7 +185,7 @@ def main() -> None:
     add('--channels', type=positive_integer, help=channels)
     axis = 'axis of the channels (by default the one that fits)'
     add('--channel-axis', choices=['first', 'last'], help=axis)
-    nodata = 'value of pixels that were not measured, or nan if only NaN is'
+    nodata = 'value that marks unmeasured pixels; nan if only NaN marks them'
     add('--nodata', type=float, help=nodata)
     images = 'number of images to read, evenly spread (all)'
     add('--images', type=positive_integer, help=images)

@@ -106,7 +106,7 @@ def main() -> None:
         print(
             f'NOT the public splits: those are drawn from the {NUM_IDS} '
             f'images of Cityscapes, but some of the {len(ids)} images here '
-            'are others, or some are missing'
+            'are different, or some are missing'
         )
 
 

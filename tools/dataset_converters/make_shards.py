@@ -35,9 +35,9 @@ def make_shards(
     """Write ``out/images-000000.tar`` and so on, each with an index file.
 
     WebDataset joins files whose names agree up to the first dot into one
-    sample. So a member is named by its image's path, with a number before the
-    file name. The folder appears whole or not at all. Images that cannot
-    be read are named and left out.
+    sample. So a member is named by its image's path, with a unique number
+    before the file name. The folder appears whole or not at all. Images that
+    cannot be read are named and left out.
 
     Args:
         images (str | Path): Folder of images, at any depth.

@@ -100,7 +100,7 @@ def main() -> None:
     add('--shots', type=int, nargs='*', metavar='N', default=few, help=shots)
     share = 'percentages of the images of each class (by default 1)'
     add('--percent', type=float, nargs='*', default=[1.0], help=share)
-    sets = 'number of lists for each number of images (3)'
+    sets = 'number of lists to draw for each number in --shots (3)'
     add('--sets', type=positive_integer, default=3, help=sets)
     add('--seed', type=int, default=0)
     run_program(parser, draw)

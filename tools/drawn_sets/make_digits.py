@@ -53,7 +53,7 @@ def make_digits(
                 (size, size),
                 interpolation=cv2.INTER_CUBIC,
             )
-            # cv2.imwrite would only return False if it fails.
+            # Unlike cv2.imwrite, which returns False, this raises if it fails.
             imwrite(image, folder / f'{number:04d}.png')
             counts[split] += 1
     train, val = counts.values()

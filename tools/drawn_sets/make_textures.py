@@ -102,13 +102,13 @@ def _blobs(u, v, width, rng):
     angle, phase = rng.uniform(0, 2 * math.pi, (2, 12, 1, 1))
     waves = 2 * math.pi * rng.uniform(0.75, 1.25, (12, 1, 1))
     field = np.sin(waves * (np.cos(angle) * u + np.sin(angle) * v) + phase)
-    # Afterwards the variance is 1 and the slope about 2 pi.
+    # The division makes the variance 1 and the slope about 2 pi.
     field = field.sum(0) / math.sqrt(6)
     return (field - 0.3) / (2 * math.pi)
 
 
-# Class -> field, and period in pixels at the nominal size. In alphabetical
-# order, so that readers of class folders give the same class indices.
+# Class -> field, and period in pixels at the nominal size. The order is
+# alphabetical, since readers of class folders number classes in that order.
 _TEXTURES: dict[str, tuple[Field, float]] = {
     'blobs': (_blobs, 9),
     'bricks': (_bricks, 6.5),

@@ -37,7 +37,10 @@ def build_parser() -> argparse.ArgumentParser:
     add('--to', choices=['mmpretrain', 'timm', 'moca'], default='mmpretrain')
     size = 'resize the position embedding for images of this size'
     add_encoder_choice(parser, size)
-    way = 'interpolation for --img-size (bicubic); choose that of the model'
+    way = (
+        'interpolation for --img-size (bicubic); choose what the model that '
+        'will load DST uses'
+    )
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
     channels = "adapt the patch projection to N channels, by timm's rule"

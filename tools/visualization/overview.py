@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Show what a model learned: ``python .../overview.py CONFIG CHECKPOINT``.
 
-The picture shows for some images: what the student sees of them, the colours
-of their patch features before and after training, their code words, and their
+The picture shows for some images: what the student sees of them, their patch
+features as colours (before and after training), their code words, and their
 nearest images by features and by pixels, among up to --bank images.
 """
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Other samplers of new words, on one process and on several."""
+"""Alternatives to random tokens as new words, on one and two processes."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_average_token():
     similarity = candidates @ means.mT  # (2, 4, 9)
     found = similarity.argmax(dim=2)
     torch.testing.assert_close(similarity.amax(dim=2), torch.ones(2, 4))
-    # Both views give the same images, each once.
+    # The candidates of both views are from the same images, one from each.
     assert found[0].tolist() == found[1].tolist()
     assert len(set(found[0].tolist())) == 4
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Rehearse the command for GPUs without a GPU."""
+"""Rehearse gpu.py without a GPU."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.helpers.tools import run_tool
 
 @pytest.fixture
 def imported_once(monkeypatch):
-    """Run parts that are programs of the repository in this process.
+    """Run a part in this process if it is a program of the repository.
 
     Other parts, such as those with several processes, start as usual.
     """
@@ -27,7 +27,8 @@ def imported_once(monkeypatch):
         words = command[command.index(sys.executable) + 1 :]
         if not words[0].endswith('.py'):
             return start(command, **options)
-        with monkeypatch.context() as patch:  # it may start others
+        # The program may start processes of its own.
+        with monkeypatch.context() as patch:
             patch.setattr(gpu.subprocess, 'run', start)
             options['stdout'].write(run_tool(*words))
         return gpu.subprocess.CompletedProcess(command, 0)
@@ -53,7 +54,7 @@ def imported_once(monkeypatch):
     ],
 )
 def test_rehearsal(tmp_path, capsys, imported_once, names):
-    """Each program that the parts use runs once, on a CPU."""
+    """Most programs that the parts use run once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()

@@ -30,7 +30,7 @@ def test_memory_of_a_call():
 
 @pytest.mark.processes
 def test_memory_and_time_have_a_process_each(tmp_path, monkeypatch):
-    # A fork server has imported PyTorch already.
+    # This saves time, since the fork server has already imported PyTorch.
     monkeypatch.setattr(measure, 'get_context', lambda _: get_context(SERVER))
     calls = tmp_path / 'calls'
     build = partial(partial, os.system, f'echo $PPID >> {calls}')

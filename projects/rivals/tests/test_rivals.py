@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Rivals train the same encoder, which can be compared with MOCA's."""
+"""Rivals train the same encoder as MOCA, and can be compared with it."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ def test_all_train_one_encoder(images):
 
 
 def test_rivals_have_what_moca_has():
-    """They have a teacher that may end near the student, and our attention."""
+    """RivalHook sets the teacher's final momentum, and our attention."""
     model = model_of('byol')
     assert model.target_net.end_momentum == 0  # mmpretrain's own
     RivalHook(end=0.7).before_train(SimpleNamespace(model=model))
@@ -70,7 +70,7 @@ def test_a_rival_trains_and_embeds(root, tmp_path, method):
 
 
 def test_photographs_are_cut_into_squares(tmp_path):
-    """Photographs are classes; plain squares and remainders are left out."""
+    """Photographs are classes; plain or incomplete squares are left out."""
     draw = np.random.default_rng(0)
     for number in range(2):
         pixels = draw.integers(0, 256, (70, 100, 3), dtype=np.uint8)
@@ -89,7 +89,7 @@ def test_photographs_are_cut_into_squares(tmp_path):
 
 
 def test_correlations_of_a_run():
-    """RankMe rises with k-NN for all but one of four; agreement falls."""
+    """RankMe rises with k-NN until the last checkpoint; agreement falls."""
     results = [
         {
             'rank_me': rank,
