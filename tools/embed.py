@@ -74,6 +74,7 @@ def embed(args: argparse.Namespace) -> None:
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file
     from mmmoca.engine.processes import check_launcher
+    from mmmoca.messages import listed
 
     check_launcher(args.launcher)
     device = args.device
@@ -101,7 +102,8 @@ def embed(args: argparse.Namespace) -> None:
         if args.out.stat().st_mtime_ns == earlier:
             print('It already exists: nothing was computed')
         if record['unreadable']:
-            print(f'Unreadable, written as NaN: {len(record["unreadable"])}')
+            names = record['unreadable']
+            print(f'{len(names)} unreadable, written as NaN: {listed(names)}')
 
 
 def main() -> None:

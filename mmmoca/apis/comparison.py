@@ -112,9 +112,10 @@ def evaluate(
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: The accuracies of each protocol, by name; ``rank_me``, the
-        RankMe of the validation images' [AVG]; and ``unreadable``, the number
-        of images that were left out because they cannot be read.
+        dict: The accuracies of each protocol, by name; ``images``, the number
+        of validation images; ``rank_me``, the RankMe of their [AVG]; and
+        ``unreadable``, the number of images that were left out because they
+        cannot be read.
 
     Raises:
         OSError: If there are no images, or no image of a set can be read.
@@ -131,7 +132,8 @@ def evaluate(
     if unreadable and subsets:
         subsets = _subsets(found[0][0], *draws)
     rank = rank_me(found[1][1]['avg'])
-    result: dict = dict(unreadable=unreadable, rank_me=rank)
+    number = len(found[1][0])
+    result: dict = dict(unreadable=unreadable, rank_me=rank, images=number)
     if 'knn' in protocols:
         bank, queries = _pick(found, preset.knn, _unit)
         settings = knn_settings((10, 20), preset.temperature)

@@ -372,11 +372,14 @@ class Encoder(BaseModel):
             )
             digest.update(value.flatten().view(torch.uint8).numpy())
         normalise = self.data_preprocessor
+        loader, *resizing = self.pipeline
+        # Images that cannot be read do not change the features of others.
+        loader = {k: v for k, v in loader.items() if k != 'skip_unreadable'}
         return dict(
             weights=digest.hexdigest(),
             num_heads=self.metainfo['num_heads'],
             norm_eps=self.metainfo['norm_eps'],
-            pipeline=self.pipeline,
+            pipeline=[loader, *resizing],
             mean=normalise.mean.tolist(),
             std=normalise.std.tolist(),
             to_rgb=normalise.to_rgb,

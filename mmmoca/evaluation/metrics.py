@@ -33,6 +33,19 @@ def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
     }
 
 
+def meaningful_difference(images: int) -> float:
+    """Return the smallest difference of two accuracies that is no chance.
+
+    Args:
+        images (int): Number of images that were classified.
+
+    Returns:
+        float: Two standard errors of an accuracy of 50 %, in points, but at
+        least 2 points.
+    """
+    return max(2.0, round(100 / images**0.5, 1))
+
+
 class ImageMetric(BaseMetric):
     """Base class of metrics that are means over images.
 

@@ -188,7 +188,7 @@ def test_equals_sklearn(
 @pytest.mark.slow
 def test_table(report):
     out, (result, _) = report
-    heads, _, first, *_, last = (
+    heads, _, first, *_, last, chance = (
         [cell.strip() for cell in line.split('|')[2:-1]] or line
         for line in (out / 'compare.md').read_text().splitlines()
     )
@@ -198,6 +198,7 @@ def test_table(report):
     assert row['5 shot'] == f'{subset["mean"]:.1f} ± {subset["std"]:.1f}'
     assert row.keys() >= {'k-NN, k=10', 'k-NN, k=20', '1 shot', '20 %'}
     assert last.startswith('- MSN: teacher encoder; k-NN cls (T = 0.07)')
+    assert ' 14.1 ' in chance  # 100 / 50**0.5
 
 
 @pytest.mark.slow

@@ -258,6 +258,7 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
         str: The table, with accuracies and mIoU in percent. A list below it
         says which features were used, and what stands out in the images.
     """
+    from mmmoca.evaluation.metrics import meaningful_difference
     from mmmoca.evaluation.report import render_table
     from mmmoca.messages import printable
 
@@ -286,6 +287,12 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
             notes += (
                 f'- left out because they cannot be read: {number} images\n'
             )
+    if number := results[0].get('images'):
+        margin = meaningful_difference(number)
+        notes += (
+            f'- with {number} validation images, accuracies that differ by '
+            f'less than {margin:g} points may be equal\n'
+        )
     if any('agreement' in result for result in results):
         views = "on the paper's views, not the run's"
         notes += f'- agreement of neighbours: measured {views}\n'

@@ -11,7 +11,11 @@ from mmmoca.engine.copies import plain
 from mmmoca.engine.views import views_loader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import class_label, class_names
-from mmmoca.evaluation.metrics import KNNAccuracy, top_accuracies
+from mmmoca.evaluation.metrics import (
+    KNNAccuracy,
+    meaningful_difference,
+    top_accuracies,
+)
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
@@ -98,8 +102,7 @@ class KNNValLoop(FeatureLoop):
         last, k, t = self.settings[-1]
         number = len(self.dataloader.dataset)
         title = f'k-NN top-1 ({number} images, k = {k}, T = {t:g})'
-        # Two standard errors of an accuracy of 50 %, in points.
-        margin = max(2.0, round(100 / number**0.5, 1))
+        margin = meaningful_difference(number)
         self.judgements = [
             Judgement(f'knn/top1_{last}', f'knn/{{}}_{last}', title, margin)
         ]
