@@ -38,8 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
     size = 'resize the position embedding for images of this size'
     add_encoder_choice(parser, size)
     way = (
-        'interpolation for --img-size (bicubic); choose what the model that '
-        'will load DST uses'
+        'interpolation for --img-size (bicubic); choose that of the model '
+        'into which DST will be loaded'
     )
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)

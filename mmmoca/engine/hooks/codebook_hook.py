@@ -152,11 +152,11 @@ def _check_images_of_a_step(fewest: int, batch: int, needed: int) -> None:
     """
     if fewest >= needed:
         return
-    remedy = 'use a larger batch, or fewer new words'
+    remedy = 'use a larger batch or fewer new words'
     if batch >= needed:
         remedy += (
-            ', set drop_last=True in the train_dataloader, or make the number '
-            'of iterations a multiple of accumulative_counts'
+            '; or set drop_last=True in the train_dataloader; or make the '
+            'number of iterations a multiple of accumulative_counts'
         )
     raise ValueError(
         f'a step can have as few as {fewest} images, too few for '

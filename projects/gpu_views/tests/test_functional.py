@@ -37,7 +37,8 @@ def test_boxes_are_resized_as_on_the_cpu(dtype, size):
     canvases[:, :180, :240] = torch.from_numpy(np.stack(IMAGES))
     out = F.resize_boxes(canvases, torch.tensor(boxes), size, dtype)
     delta = differences(out, expected)
-    # The CPU's kernel rounds between rows and columns.
+    # The CPU resizes rows and columns one after the other, and rounds between
+    # these two passes.
     assert delta.abs().max() <= 1
     assert delta.abs().mean(dim=1).max() < 0.25
 
