@@ -90,13 +90,17 @@ def check(cfg: 'Config', processes: int | None) -> None:
     from mmengine.dist import is_main_process
 
     from mmmoca.engine.dry_run import dry_run
+    from mmmoca.engine.recipe import count_micro_batches
 
     def begin(look: 'Look | None') -> None:
         if is_main_process():
             if look is not None:
                 look.show()
             size = cfg.train_dataloader.get('batch_size')
-            print(f'Taking four steps, train_dataloader.batch_size={size}\n')
+            of = f'train_dataloader.batch_size={size}'
+            if (parts := count_micro_batches(cfg)) > 1:
+                of = f'each of {parts} micro-batches, {of}'
+            print(f'Taking four steps, {of}\n')
 
     report = dry_run(cfg, begin, processes)
     if is_main_process():

@@ -220,9 +220,16 @@ def _arch_options(
 
     Return '' if the ViTs have the same sizes.
     """
+    needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
     for _, vit, saved in vits:
-        needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
-        arch = arch_of(saved) if saved.keys() >= needed else {}
+        if not saved.keys() >= needed:
+            continue
+        rows, columns = saved[PROJECTION].shape[-2:]
+        patch = rows if rows == columns else f'({rows},{columns})'
+        other_patch = ''
+        if (rows, columns) != vit.patch_embed.projection.kernel_size:
+            other_patch = f'model.backbone.patch_size={patch}'
+        arch = arch_of(saved)
         if arch.items() - vit.arch_settings.items():
             zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
@@ -242,10 +249,8 @@ def _arch_options(
             )
             if arch.get('num_heads') == 'N':
                 text += '; N is the number of heads, which the file lacks'
-            rows, columns = saved[PROJECTION].shape[-2:]
-            if (rows, columns) != vit.patch_embed.projection.kernel_size:
-                patch = rows if rows == columns else f'({rows},{columns})'
-                text += f'; also write model.backbone.patch_size={patch}'
+            if other_patch:
+                text += f'; also write {other_patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
                 # The paper's tap layer is layer 8 of 12.
@@ -253,6 +258,8 @@ def _arch_options(
                     f'; also write model.backbone.tap_layer={layers * 2 // 3}'
                 )
             return text
+        if other_patch:
+            return other_patch
     return ''
 
 

@@ -245,7 +245,9 @@ def _keep_nothing(cfg: Config) -> None:
     for part in ('cfg', 'dataloader', 'evaluator'):
         cfg[f'test_{part}'] = None
     hooks = cfg.get('default_hooks') or {}
+    # A signal ends the run at once, because there is nothing to save.
     cfg.default_hooks = dict(hooks, checkpoint=None)
+    cfg.default_hooks.pop('preemption', None)
     if hooks.get('logger'):
         hooks.logger.pop('out_dir', None)
     cfg.visualizer, cfg.resume, cfg.log_level = None, False, 'ERROR'

@@ -193,7 +193,7 @@ REFUSALS = [
         '--img-size 32 72 --interpolation bilinear',
         lambda: of_grid((48, 48), img_size=(32, 72), **BILINEAR),
     ),
-    ('patch_size', lambda: start(TIMM, patch_size=4)),
+    ('backbone.patch_size=8', lambda: start(TIMM, patch_size=4)),
     ('positions=sincos', lambda: start(TIMM, heads=2, positions='rope')),
     ('ln1.bias', lambda: start(files.timm_state(**{'norm.bias': None}))),
     ('mmmoca-teacher://', lambda: load_start(files.classifier(), 'a.pth')),
