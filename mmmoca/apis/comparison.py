@@ -105,7 +105,8 @@ def evaluate(
         percent (Sequence[float]): Percentages of each class's training images
             for low-shot classification.
         sets (int): Number of training sets to draw for each item of ``shots``
-            and ``percent``. They are drawn as by make_subset.py.
+            and ``percent``. They are drawn in the same way as by
+            make_subset.py.
         epochs (int): Epochs of linear probing.
         batch_size (int): Batch size of linear probing.
         seed (int): Seed of the draws and of linear probing.
@@ -113,14 +114,15 @@ def evaluate(
 
     Returns:
         dict: The accuracies of each protocol, by name; ``images``, the number
-        of validation images; ``rank_me``, the RankMe of their [AVG]; and
-        ``unreadable``, the number of images that were left out because they
-        cannot be read.
+        of validation images; ``rank_me``, the RankMe of their mean patch
+        tokens; and ``unreadable``, the number of images that were left out
+        because they cannot be read.
 
     Raises:
-        OSError: If there are no images, or no image of a set can be read.
-        ValueError: If the two sets have different classes or only one class,
-            or if a class has too few images.
+        OSError: If ``train/`` or ``val/`` has no images, or none of the up to
+            20 images that are tried in it can be read.
+        ValueError: If ``train/`` and ``val/`` have different classes or only
+            one class, or if a class has too few images for a low-shot set.
     """
     preset = preset or encoder.preset
     images = [*labelled_sets(encoder, data_root).values()]
@@ -172,7 +174,8 @@ def labelled_sets(
         dict[str, ImageSet]: The sets 'train' and 'val'.
 
     Raises:
-        OSError: If there are no images, or no image of a set can be read.
+        OSError: If a set has no images, or none of the up to 20 images that
+            are tried in it can be read.
         ValueError: If the two sets have different classes, or only one class.
     """
     sets = {

@@ -46,12 +46,12 @@ def embed_to_file(
 
     The images are divided into parts. Finished parts are kept in the folder
     ``OUT.incomplete`` until all parts are finished (``OUT`` is the path
-    ``out``). The name of a part includes a digest of its input. A part is
-    always computed in the same batches, so the result depends neither on
+    ``out``). The name of a part includes a digest of the call's input. A part
+    is always computed in the same batches, so the result depends neither on
     interruptions nor on the number of processes. Parts and files that are cut
     short are written again.
 
-    All ranks must call this together. They share the parts.
+    All ranks must call this together. Each computes some of the parts.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.

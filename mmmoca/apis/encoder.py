@@ -40,8 +40,8 @@ class Encoder(BaseModel):
             final norm.
         settings (Preprocessing): How images are prepared for the ViT.
         preset (Preset): The published evaluation settings of the encoder's
-            method. A feature that the encoder's run recorded replaces the
-            published one.
+            method. If the encoder's run recorded a feature, it replaces the
+            published feature of each protocol.
         metainfo (dict): ``checkpoint`` (its path), ``layout``, ``which`` and
             ``feature`` (see :class:`~mmmoca.checkpoints.Backbone`),
             ``num_heads`` and ``norm_eps``.
@@ -168,7 +168,7 @@ class Encoder(BaseModel):
             OSError: If an image cannot be read; the message names the file.
                 With ``skip_unreadable``, only if none of up to 20 images of a
                 folder, evenly spaced, can be read.
-            TypeError: If ``images`` is of any other type.
+            TypeError: If ``images`` is of none of the types above.
             ValueError: For an unknown feature, images with another number of
                 channels than the ViT, a folder of 16-bit images if the loader
                 reads 8 bits, a tensor of pixels from 0 to 255, features that

@@ -85,7 +85,7 @@ def load(
             the number of heads. In the last case the message says which
             argument to pass.
         OSError: If the system does not let the file be read.
-        ValueError: If ``which`` or ``weights`` is none of its values.
+        ValueError: If ``which`` or ``weights`` is not one of the values above.
     """
     path = os.path.expanduser(os.fsdecode(checkpoint))
     if not os.path.isfile(path) and ModelHub.has(path):
@@ -134,7 +134,7 @@ def load(
             printable(
                 f'{path}: its features were computed by {own}; here a plain '
                 'ViT with the same weights computes them. To evaluate the '
-                'original, run `mmmoca test` with the config of its run'
+                'original model, run `mmmoca test` with the config of its run'
             ),
             logger='current',
             level=logging.WARNING,

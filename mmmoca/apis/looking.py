@@ -42,10 +42,11 @@ def look(
             set; or a list of these, which is treated as one data set; or the
             path or name of a config, whose data sets, masks and boxes are
             reported.
-        options (dict | Sequence[str]): Settings of the config.
+        options (dict | Sequence[str]): Settings to change in the config, see
+            :func:`read_run`.
         pixels (int, optional): Number of images to decode from each data set.
-            Defaults to ``look.pixels`` of the config, or else 200. 0 selects
-            the default, too.
+            None and 0 stand for ``look.pixels`` of the config, or else for
+            200.
 
     Returns:
         Look: The report, which Python and notebooks show as tables. Its

@@ -32,7 +32,7 @@ def image_set(
 
     Raises:
         FileNotFoundError: If there is no such place, or no image in it.
-        OSError: If none of the images can be read.
+        OSError: If none of up to 20 images, evenly spaced, can be read.
     """
     place = os.path.expanduser(place)
     if not (os.path.exists(place) or '{' in place):
@@ -63,7 +63,8 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         FileNotFoundError: If the file or folder does not exist, or the folder
             has no image. A list of files is not checked.
         OSError: If none of up to 20 images of a folder can be read.
-        TypeError: If ``images`` or an item of it is of any other type.
+        TypeError: If ``images`` or an item of it is of none of the types
+            above.
         ValueError: If a list is empty, if a file is an archive such as a zip
             file, or if a folder has 16-bit images and the loader reads 8 bits.
     """
@@ -108,8 +109,8 @@ def items_of(images: Any) -> Iterable[Any]:
             'a streamed Hugging Face data set cannot be indexed: load it '
             'without streaming=True'
         )
-    # These are not lists: a set has no order, and the items of a table would
-    # be the names of its columns.
+    # Sets and tables do not count as lists: a set has no order, and the items
+    # of a table would be the names of its columns.
     no_list = isinstance(images, (*one, set, frozenset))
     no_list |= hasattr(images, 'columns')
     if no_list or not isinstance(images, Iterable):

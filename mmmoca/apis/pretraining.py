@@ -87,7 +87,7 @@ def pretrain(
             run leaves no checkpoint that can be read.
         FileNotFoundError: If there is no such config, checkpoint or folder, or
             no image in it.
-        OSError: If none of the images tried can be read.
+        OSError: If none of up to 20 images, evenly spaced, can be read.
         TypeError: If an item of ``data`` is not a path.
         RuntimeError: If another run writes to ``out``; or, as a
             :class:`~mmmoca.engine.steps.DivergedError`, if training diverges.
@@ -95,8 +95,9 @@ def pretrain(
             the run has written a checkpoint. ``resume=True`` resumes from it.
         SystemExit: After SIGTERM or SIGUSR1, when the run has written a
             checkpoint. The exit status is 75.
-        ValueError: If a setting is out of range, the config has no such key,
-            the config is not for your own images, or ``data`` cannot be used.
+        ValueError: If a setting is out of range or its key is not in the
+            config, if the config is not for your own images, or if ``data``
+            cannot be used.
     """
     file = find_config(config)
     out = os.path.expanduser(out)

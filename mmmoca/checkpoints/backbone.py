@@ -200,12 +200,12 @@ def find_backbone(
         changes.append(location.choice)
     if beside:
         words = dict(
-            num_heads='heads',
+            num_heads='number of heads',
             norm_eps='eps of norms',
             preprocessing='mean and std',
         )
         said = ' and '.join(words[key] for key in beside)
-        changes.append(f'its {said} come from JSON files in its folder')
+        changes.append(f'JSON files in its folder give its {said}')
     return Backbone(
         state_dict,
         record.get('layout') or layout_of(location, ignored, scaled),

@@ -367,7 +367,8 @@ def _check_vit(
         raise CheckpointError(
             f'the layers of {role} have no {listed(sorted(lost))}, which '
             'the checkpoint has: build the model with them, or read the file '
-            'as mmmoca-teacher://FILE, which folds LayerScale'
+            'as mmmoca-teacher://FILE, which multiplies LayerScale into the '
+            'projections'
         )
 
 

@@ -205,7 +205,7 @@ def choose_weights(
     places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
     line = (
         f'its {taken} weights are used; `convert.py --weights`, or '
-        f'weights= in Python, chooses others ({places})'
+        f'weights= in Python, chooses the kind ({places})'
     )
     return sets[taken], line
 

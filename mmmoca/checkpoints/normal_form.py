@@ -165,7 +165,7 @@ def normalise(
 
     Raises:
         CheckpointError: If queries, keys or values are missing, or there are
-            both rotary and added positions.
+            both rotary and absolute positions.
     """
     changes = []
     scaled = any(name.endswith(tuple(LAYER_SCALE)) for name in state_dict)
@@ -223,9 +223,9 @@ def _is_rotary(state_dict: Mapping[str, Tensor], is_ours: bool) -> bool:
     """Return whether an encoder has rotary positions.
 
     Some files contain the periods of these positions, but timm and
-    transformers do not save them. So an encoder without added positions also
-    counts as rotary if it has registers and LayerScale, as DINOv3's encoders
-    do, or if this package wrote the file.
+    transformers do not save them. So an encoder without absolute positions
+    also counts as rotary if it has registers and LayerScale, as DINOv3's
+    encoders do, or if this package wrote the file.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     dinov3 = is_ours or state_dict.keys() >= scaled
@@ -246,7 +246,7 @@ def _with_rotary_parts(
     # that is all zeros.
     if state.pop('pos_embed', torch.zeros(1)).any():
         raise CheckpointError(
-            f'the encoder in {source} has both rotary and added positions'
+            f'the encoder in {source} has both rotary and absolute positions'
         )
     count = max(1, (dims // num_heads if num_heads else 64) // 4)
     periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
@@ -269,7 +269,7 @@ def _with_scaled_projections(
 
     The factors multiply the output of the linear layer that ends a branch, so
     they can be multiplied into its rows and its bias. The encoder's output
-    stays the same, but its training changes.
+    stays the same, but further training differs.
     """
     state = dict(state_dict)
     for name in [n for n in state if n.endswith(tuple(LAYER_SCALE))]:

@@ -40,8 +40,8 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
-# For each library, code that prepares an RGB photo for the code in _USAGE. The
-# code for mmmoca also computes the features.
+# For each library that can prepare images, code that prepares an RGB photo for
+# the code in _USAGE. The code for mmmoca also computes the features.
 _PREPARED = {
     'timm': """\
 import timm
@@ -66,7 +66,7 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
 }
-# Code that prepares an RGB photo without the help of a library.
+# Code that prepares an RGB photo for the libraries that _PREPARED lacks.
 _PREPARED_BY_HAND = """\
 import numpy as np
 from PIL import Image, ImageOps
@@ -98,7 +98,7 @@ Features are taken after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves.
 
 Images have {channels} channels ({order}){assumed}.
-`preprocessing.json` has their size, mean and std.
+`preprocessing.json` has the size, mean and std of the images.
 {prepare}
 ```python
 {usage}
@@ -107,8 +107,8 @@ Images have {channels} channels ({order}){assumed}.
 License of the weights: {license}.
 {citation}"""
 _RESIZES = (
-    'This code may resize images differently from mmmoca, which changes the '
-    'features. The smaller the resized images, the larger the change.\n'
+    'This code may resize images differently from mmmoca. The features then '
+    'change. The smaller the resized images, the larger the change.\n'
 )
 _CITATION = """
 MOCA: Self-supervised Representation Learning by Predicting Masked Online
@@ -130,7 +130,7 @@ def write_card(
     Args:
         folder (Path): The folder to write to.
         encoder (Encoder): The encoder that is exported.
-        record (dict): The record of the exported file.
+        record (dict): The record of the export.
         library (str): The Hub's name for the library.
         license (str, optional): License of the weights.
         name (str): The final name of the folder.

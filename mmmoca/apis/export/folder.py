@@ -178,7 +178,7 @@ def _compare(
         raise CheckpointError(
             f'{to} cannot represent this encoder: the features differ by '
             f'{difference:.1e} of their norm, more than {TOLERANCE}. Export '
-            f'to {listed(name for name in FORMATS if name != to)}'
+            f'to one of {listed(name for name in FORMATS if name != to)}'
         )
 
 

@@ -63,7 +63,7 @@ def _tokens(
     registers, positions = token_parts(state)
     if positions != 'rope':
         options = {}
-        # timm has positions either for both [CLS] and registers, or for none.
+        # timm has positions for both [CLS] and registers, or for neither.
         if registers:
             first = state['pos_embed'][:, :1]
             state['pos_embed'] = state['pos_embed'][:, 1:]
