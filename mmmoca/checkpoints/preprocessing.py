@@ -89,9 +89,9 @@ def preprocessing_of(
 
     Raises:
         CheckpointError: If mean and std are unknown and the images do not
-            have three channels; if the given numbers do not fit; if the
-            config does not say how images are prepared; or if the patch grid
-            is unknown.
+            have three channels; if the given mean and std cannot be used; if
+            the config does not say how images are prepared; or if the patch
+            grid is unknown.
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     known = dict(backbone.record.get('preprocessing') or {})
@@ -170,8 +170,8 @@ def _fitted(
     """Return the transforms that resize and crop to the encoder's input size.
 
     If none are recorded, the shorter side is resized to 256 / 224 of the input
-    size, and the centre is cropped. If the input is not square, the whole
-    image is resized to it.
+    size, and the centre is cropped. If the encoder's input is not square, the
+    whole image is resized to the input size.
     """
     height, width = img_size
     resize, *crop = sizing or usual_resizing(256, 224)

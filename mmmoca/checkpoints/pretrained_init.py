@@ -56,7 +56,9 @@ def check_pretrained_inits(model: nn.Module) -> list[tuple[str, str, dict]]:
             )
             checkpoint = load(guarded(path))
             prefix, changes = init.pop('prefix', None), []
-            # The model itself has the init if `pretrained` was passed to it.
+            # `pretrained=FILE` gives mmpretrain's classifiers an init of the
+            # whole model. Unless the file is of the same model, only the
+            # encoder in it is loaded.
             if not name and not prefix:
                 checkpoint = dict(checkpoint)
                 changes = take_backbone(checkpoint, module, path)
@@ -113,7 +115,7 @@ def _check_init(
     if not part.keys() & module.state_dict().keys():
         has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
         raise CheckpointError(
-            f'no tensor of the file fits: {role}. The names in the file '
+            f'no tensor of the file fits the {role}. The names in the file '
             f'begin with {listed(has)}; choose the prefix of the encoder, '
             "such as prefix='teacher.' (None for no prefix). If the file has "
             "a ViT, you can write checkpoint='mmmoca-teacher://FILE' and "

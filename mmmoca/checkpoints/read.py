@@ -95,8 +95,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
     Raises:
         CheckpointError: If there is no such file, if it is truncated,
-            damaged or not a checkpoint, if it pickles other classes, or if
-            :func:`check_content` refuses its content.
+            damaged or not a checkpoint, if it pickles a class that is not
+            accepted, or if :func:`check_content` refuses its content.
     """
     path = os.path.expanduser(os.fspath(path))
     _check_file(path)

@@ -10,8 +10,8 @@ from torch import nn
 
 from mmmoca.config_parts import preprocessor_of, short_name
 
-# The largest number of patches that a recorded grid may have, because rotary
-# positions are allocated for the grid.
+# The largest number of patches that a recorded grid may have. It limits the
+# memory, because rotary positions are allocated for the whole grid.
 MOST_PATCHES = 2**20
 # Encoders of these packages can be rebuilt from their weights. The names of
 # other classes are recorded as `computed_by`.
@@ -194,7 +194,7 @@ def images_record(
         )
         for mode in ('val', 'test', 'train')
     )
-    # Configs without validation define the evaluation pipeline here.
+    # Configs without validation may define `test_pipeline` for evaluation.
     evaluated = [*evaluated, config.get('test_pipeline')]
     steps = next(filter(None, evaluated), None)
     loaders = _loaders(steps or trained)[:1]
@@ -280,8 +280,9 @@ def other_normalisation(saved: dict, own: dict) -> str | None:
         for numbers in pairs
     )
     return (
-        'its images were normalised with mean {} (RGB), and those of this '
-        'config with mean {}: set model.data_preprocessor.mean and std'
+        'its images were normalised with mean {}, and those of this config '
+        'with mean {} (colours in RGB order): set '
+        'model.data_preprocessor.mean and std'
     ).format(*texts)
 
 

@@ -191,8 +191,8 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    # A run deletes this file when it writes its next checkpoint. So if the
-    # file exists, it is the newest.
+    # A run deletes INTERRUPTED when it writes its next checkpoint. So if
+    # INTERRUPTED exists, it is the newest.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:

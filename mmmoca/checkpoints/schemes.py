@@ -92,7 +92,7 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
         checkpoint = read_converted(path)
     meta = checkpoint.get('meta')
     if isinstance(meta, dict):
-        # On resuming, MMEngine would run this text as Python code.
+        # On resuming, MMEngine would run the text of `config` as code.
         meta.pop('config', None)
     return checkpoint
 

@@ -45,7 +45,8 @@ class LoadBands(LoadImage):
         nodata (float | str, optional): Value that marks pixels without a
             measurement, such as -9999 or ``'nan'``. Defaults to None: the
             value in GDAL's tag of a TIFF, or no value if there is no such
-            tag. If there is a value, NaN marks such pixels, too.
+            tag. If there is a value, NaN also marks pixels without a
+            measurement.
         fill (float | str, optional): New value of pixels without a
             measurement. Defaults to None: the mean of the channel's measured
             pixels in this image, or 0 if there are none.
@@ -79,8 +80,9 @@ class LoadBands(LoadImage):
         self.channel_axis = channel_axis
         self.nodata = None if nodata is None else float(nodata)
         self.fill = None if fill is None else np.float32(fill)
-        # Bits and file of the first image. Copies of this transform share the
-        # dict: an image read before the workers start sets the bits for all.
+        # Bits and file of the first image. Shallow copies of this transform
+        # share the dict, so an image that such a copy reads before the workers
+        # start sets the bits for all workers.
         self._first: dict[str, tuple[int, str]] = {}
 
     def decode(self, source: Source, header: Header) -> np.ndarray | None:
@@ -138,7 +140,7 @@ class LoadBands(LoadImage):
         self._check_depth(img.dtype, name)
         stored = self._channels_last(img, name)
         nodata = header.nodata if self.nodata is None else self.nodata
-        with np.errstate(over='ignore'):  # gives inf, refused below
+        with np.errstate(over='ignore'):  # overflow gives inf, refused below
             img = np.array(stored, np.float32, order='C')
             if nodata is not None and stored.dtype.kind == 'f':
                 nodata = stored.dtype.type(nodata)  # rounded as in the file

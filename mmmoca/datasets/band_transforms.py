@@ -110,8 +110,8 @@ class ResizeBands(ResizeEdge):
     """Resize one edge to a length, or both edges, with PIL's antialiasing.
 
     This is MMPreTrain's ``ResizeEdge`` for any number of channels. In
-    MMPreTrain's class, Pillow accepts only uint8 colour images, and OpenCV
-    does not filter before it shrinks an image.
+    MMPreTrain's class, Pillow accepts only uint8 images of at most four
+    channels, and OpenCV does not filter before it shrinks an image.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
 

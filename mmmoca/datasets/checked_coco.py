@@ -24,8 +24,8 @@ class CheckedCOCO(COCO):
     Args:
         path (str): Path of the annotation file.
         masks (bool): Whether masks are loaded.
-        evaluated (bool): Whether the file is used for an evaluation. The
-            file may then lack annotations, because the user may want only
+        evaluated (bool): Whether the data set is in ``test_mode``. The file
+            may then lack annotations, because the user may want only
             predictions.
 
     Raises:

@@ -41,7 +41,8 @@ def decode(
             both can decode.
         turned (bool): Turn the image as EXIF says. It has no effect with
             'stored'.
-        shrink (int): Decode a JPEG file at 1/shrink of its size: 1, 2, 4 or 8.
+        shrink (int): 1, 2, 4 or 8. A JPEG file is decoded at 1/shrink of its
+            size.
         deep (bool): Keep values of more than 8 bits. False keeps their upper
             8 bits.
         background (tuple[int, int, int], optional): RGB colour behind

@@ -11,8 +11,8 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from mmmoca.messages import listed
 
 HEIC = ('.heic', '.heif')
-# Formats that OpenCV decodes without options, and HEIC if pillow-heif is
-# installed.
+# Extensions of the formats that OpenCV decodes by default, and of HEIC if
+# pillow-heif is installed.
 EXTENSIONS = (
     *IMG_EXTENSIONS,
     *('.avif', '.gif', '.jfif', '.jp2', '.jpe', '.pbm', '.pnm'),
@@ -20,7 +20,8 @@ EXTENSIONS = (
 )
 # LoadBands also reads NumPy's arrays.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
-# Kinds that are left out because of their extension begin with these words.
+# Files of a kind (see `count_left_out`) that begins with these words are left
+# out because of their extension.
 _OTHERS = 'of .', 'without an extension'
 TAKE = (
     "to include other extensions, set the data set's extensions to '' (all "

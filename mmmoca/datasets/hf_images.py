@@ -169,8 +169,8 @@ class HFRows(Sequence):
         if outside(self.folder, [path]):
             raise OSError(
                 f'row {index} names {name}, which is not in the folder of the '
-                "data set: save the image's bytes with it, or copy the file "
-                'there'
+                "data set: save the image's bytes in the data set, or copy "
+                'the file into the folder'
             )
         check_regular(path)
         return Path(path).read_bytes()
@@ -182,7 +182,9 @@ def _load(folder: str) -> 'Dataset':
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
-        advice = f'. Nearby are {listed(near)}: correct data_root, data_prefix'
+        advice = (
+            f'. Nearby are {listed(near)}: correct data_root or data_prefix'
+        )
         raise FileNotFoundError(
             f'{folder} is not a data set or a split that '
             'datasets.load_dataset(NAME).save_to_disk(FOLDER) wrote'
