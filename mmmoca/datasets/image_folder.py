@@ -122,7 +122,7 @@ def visible_folders(
     Args:
         root (str): The folder.
         left_out (Counter[str], optional): Counts the files in folders that a
-            system or a run made, which are left out.
+            system or a run made. Such folders are left out.
     """
     return sorted(
         entry.name

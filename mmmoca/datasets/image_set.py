@@ -224,8 +224,8 @@ def judge_images(dataset: Sized) -> None:
 
     MMCV's loader keeps the upper 8 of 16 bits, which makes 12-bit images
     black, so :class:`LoadImage` replaces it. Then images are tried until one
-    can be used. If the loader is :class:`LoadBands`, it keeps the bit depth of
-    this image, so that all workers expect the same.
+    can be used. If the loader is :class:`LoadBands`, it remembers the bit
+    depth of this image, so that all workers expect the same depth.
 
     Args:
         dataset (Sized): The data set, from any package, or a wrapper of data
@@ -278,8 +278,9 @@ def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
 def judging(transform: BaseTransform) -> BaseTransform:
     """Replace MMCV's loader with ours; return other transforms unchanged.
 
-    MMCV's loader does not check the bits of an image. Configs still name
-    MMCV's loader, because MMPreTrain's inferencers know how to replace it.
+    MMCV's loader does not check the bit depth of an image. Configs still name
+    MMCV's loader, because MMPreTrain's inferencers replace a loader of this
+    name with their own.
     """
     if (
         type(transform) is not LoadImageFromFile

@@ -19,7 +19,8 @@ from mmmoca.requirements import import_extra
 from .image_set import ImageSet
 from .shard_index import key_of, read_index
 
-# Address of an image: the shard, where its bytes begin, and how many.
+# Address of an image: the shard, and the offset and number of the image's
+# bytes.
 TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
 
 
@@ -46,9 +47,10 @@ class ImageShards(ImageSet):
             ``data_root``, if any.
         with_label (bool): Whether to look for labels.
         extensions (str | Sequence[str]): See :class:`ImageSet`.
-        image_suffix (str, optional): Which image to use if a sample has
-            several: the part of the file name after KEY and the dot, such as
-            'input.png'. Defaults to None, which uses all of them and warns.
+        image_suffix (str, optional): Use only the images with this suffix,
+            the part of the file name after KEY and the dot, such as
+            'input.png'. Defaults to None, which uses all images, and warns if
+            a sample has several.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -143,7 +145,8 @@ class TarBackend(BaseStorageBackend):
             The content of the member.
 
         Raises:
-            OSError: If the file cannot be read, or ends before the member.
+            OSError: If the file cannot be read, or ends before the member
+                does.
         """
         shard, *numbers = TAR_ADDRESS.fullmatch(filepath).groups()
         offset, size = map(int, numbers)

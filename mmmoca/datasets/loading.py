@@ -106,7 +106,8 @@ class LoadImage(LoadImageFromFile):
             if value not in known:
                 raise ValueError(
                     f'{name} must be one of {", ".join(known)} but got '
-                    f'{value!r}: mmmoca.LoadBands reads other images'
+                    f'{value!r}: mmmoca.LoadBands reads images with any '
+                    'number of channels and bits'
                 )
         if reduce_to is not None and (
             reduce_to < 1 or (color_type, imdecode_backend) != ('color', 'cv2')
@@ -191,8 +192,8 @@ class LoadImage(LoadImageFromFile):
 
         Returns:
             tuple[np.ndarray, Header]: The image, like ``img`` of
-            :class:`LoadImage`, and its header. With a ``background``,
-            ``transparent`` is False.
+            :class:`LoadImage`, and its header. With a ``background``, the
+            header's ``transparent`` is False.
 
         Raises:
             OSError: If it cannot be decoded, or its bit depth is wrong.
@@ -257,8 +258,8 @@ class LoadImage(LoadImageFromFile):
             if source.dtype != np.uint8 or not (known and source.size):
                 raise TypeError(
                     f'{name} is {source.dtype} of the shape {source.shape}: '
-                    'pass a uint8 array, (H, W, 3) in RGB order or (H, W), or '
-                    'a normalised batch as a tensor, (B, C, H, W)'
+                    'pass a uint8 array, either (H, W, 3) in RGB order or '
+                    '(H, W); or a normalised batch as a tensor, (B, C, H, W)'
                 )
         elif not isinstance(source, bytes) and header.bits > 8:
             # PIL would clip the values at 255 when converting them to RGB.

@@ -62,9 +62,10 @@ class SeededSampler(DefaultSampler):
 
     With :class:`SeedTransforms` first in the pipeline, the views of a sample
     depend only on the run's seed, the epoch and the sample, not on the number
-    of workers or on what they loaded before. The order of all ranks together
-    does not depend on the number of ranks. So a run resumes exactly, even in
-    the middle of an epoch, without loading the samples that it skips.
+    of workers or on what they loaded before. The order of the samples, over
+    all ranks together, does not depend on the number of ranks. So a run
+    resumes exactly, even in the middle of an epoch, without loading the
+    samples that it skips.
     :class:`~mmmoca.engine.ReproducibilityHook` sets ``seed`` and ``infinite``,
     and calls :meth:`skip`.
 
@@ -77,8 +78,9 @@ class SeededSampler(DefaultSampler):
             iteration-based loops. Defaults to False.
         drop_last (bool): Whether the last samples are left out, so that all
             ranks get the same number. False repeats the first samples instead.
-            If the loader also has ``drop_last``, the batches of an epoch do
-            not depend on the number of ranks. Defaults to False.
+            If the loader also has ``drop_last``, the global batches of an
+            epoch do not depend on the number of ranks, as long as their size
+            stays the same. Defaults to False.
 
     Raises:
         ValueError: If the data set, or one that it wraps, has a pipeline
@@ -196,9 +198,10 @@ class ResumableBatchSampler(BatchSampler):
 
 @DATASETS.register_module()
 class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
-    """MMEngine's data set that repeats images of rare classes.
+    """A data set that repeats the images of rare classes.
 
-    Unlike MMEngine's own, it keeps the seeds of :class:`SeededSampler`.
+    Unlike MMEngine's class of this name, it keeps the seeds of
+    :class:`SeededSampler`.
 
     Raises:
         TypeError: If the data set does not tell the classes of its images, for

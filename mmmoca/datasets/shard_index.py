@@ -116,7 +116,7 @@ def _read_headers(
             if '/.' in f'/{name.removeprefix("./")}':
                 continue  # hidden
             if name.lower().endswith(extensions) or _is_label(name):
-                # If files or labels have the same name, the last one counts.
+                # If images or labels have the same name, the last one counts.
                 replaced = taken.pop(place, None)
                 if replaced is not None and not _is_label(name):
                     left_out['replaced by a later file of the same name'] += 1

@@ -145,7 +145,8 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
             sampler = value.get('sampler') or {}
             if sampler.get('type') == 'mmmoca.SeededSampler':
                 # This way, the number of iterations in an epoch does not
-                # depend on the number of processes.
+                # depend on the number of processes if the global batch stays
+                # the same.
                 sampler.setdefault('drop_last', value.get('drop_last', False))
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)

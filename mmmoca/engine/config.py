@@ -44,9 +44,9 @@ def read_run(
             ``custom_imports`` are also looked for in the folder of the file
             and in the folders above it.
         options (dict | Sequence[str]): Settings that :mod:`.templates` defines
-            for this config, such as ``epochs``, and full keys. Full keys take
-            precedence over settings. Options from a command line are texts,
-            ``KEY=VALUE``.
+            for this config, such as ``epochs``, and full keys, such as
+            ``train_cfg.max_epochs``. Full keys take precedence over settings.
+            Options from a command line are texts, ``KEY=VALUE``.
         stages (Sequence[str]): The stages to run, from 'train', 'val' and
             'test'. The folders of images that they read must exist. A
             training run without 'val', or with ``val_cfg=None``, has no

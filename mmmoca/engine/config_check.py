@@ -207,14 +207,15 @@ def _wrong_vit(settings: dict) -> Iterator[str]:
         return
     if short_name(model) == 'MOCA':
         yield from _without_effect(model, vit)
-    # Other classes may have another default, so they are not refused.
+    # Other ViT classes may have another default of out_type, so a missing
+    # out_type is refused only for VisionTransformer.
     plain = short_name(vit) == 'VisionTransformer'
     out = vit.get('out_type', 'cls_token' if plain else 'featmap')
     for neck in parts_of(model.get('neck')):
         if short_name(neck) == 'GlobalAveragePooling' and out != 'featmap':
             yield (
                 'model.neck=GlobalAveragePooling needs model.backbone.out_type'
-                f'=featmap, but it is {out}: also write model.neck=None'
+                f'=featmap, but it is {out}: with {out}, write model.neck=None'
             )
 
 

@@ -62,7 +62,7 @@ class BoxFacts:
         elif min(width, height) < 0:
             why = 'with a negative width or height'
         elif width < 1 or height < 1:
-            why = 'smaller than a pixel, as if in fractions of the image'
+            why = 'smaller than a pixel, as if bbox were normalised to [0, 1]'
         elif one['area'] <= 0:
             why = 'whose area is 0'
         elif across <= 0 or down <= 0:

@@ -47,7 +47,8 @@ class ImageFacts:
 
     Attributes:
         number (int): Number of images.
-        left_out (Counter[str]): Number of other files of each kind.
+        left_out (Counter[str]): Number of files of each kind that are left
+            out.
         headers (int): Number of images whose header was read.
         kinds (Counter[str]): Number of images of each format, mode and bits.
         odd (Counter[str]): Number of images that stand out, by a phrase that
@@ -144,7 +145,7 @@ class ImageFacts:
             found.append('equal to another')
         if self.seen.setdefault(digest, label) != label:
             found.append('equal to one of another class')
-        ours = isinstance(load, LoadImage)  # LoadBands, too
+        ours = isinstance(load, LoadImage)  # or its subclass LoadBands
         header = load.header(content, path) if ours else read_header(content)
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1

@@ -65,7 +65,7 @@ class MaskFacts:
     wrong: list[str] = field(default_factory=list)
 
     def share(self, label: int) -> str:
-        """Return the share of the pixels that have a label, for a table."""
+        """Return the share of the pixels with the given label, for a table."""
         return f'{self.pixels[label] / max(1, self.pixels.total()):.2%}'
 
     def sentences(self) -> list[str]:

@@ -89,7 +89,7 @@ class Look:
         return self._printed()
 
     def __repr__(self) -> str:
-        """Show the report at a Python prompt, too."""
+        """Return the report as text, which a Python prompt shows."""
         return str(self)
 
     def _repr_html_(self) -> str:
