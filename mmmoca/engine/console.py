@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mmmoca.messages import DataWarning, escape_record
 
-# Messages that start like these describe MMEngine and the machine, not the
-# run.
+# Beginnings of messages that only the log file gets: long listings, and notes
+# on MMEngine and the machine.
 _DUMPS = (
     '\n------',
     'Config:',
@@ -60,8 +60,8 @@ def filter_terminal(logger: logging.Logger) -> None:
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
     text = record.getMessage()
-    # After one of our own errors, the program prints its message in one line,
-    # so the terminal need not show the traceback.
+    # The program prints the message of one of our own errors in one line, so
+    # the terminal need not show the traceback.
     known = text == FAILED and _is_ours((record.exc_info or (None, None))[1])
     return not (known or text.startswith(_DUMPS))
 

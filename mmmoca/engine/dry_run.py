@@ -91,7 +91,7 @@ class _RehearsalHook(Hook):
     def after_train(self, runner: Runner) -> None:
         """Validate one batch, and compute the metrics of its images.
 
-        An error in validation would otherwise end the run at its first
+        This shows errors that would otherwise end the real run at its first
         validation. Validations on frozen features, such as k-NN, are left out,
         because they would first extract the features of all their images.
         """
@@ -123,8 +123,9 @@ def dry_run(
             with what :class:`LookHook` found in the data, or with None if
             ``look`` of the config is None.
         processes (int, optional): Number of processes of the run to describe.
-            The dry run then takes the steps of a single process. Defaults to
-            the number of processes that were started.
+            If it is given, the dry run takes the steps that one of these
+            processes would take. Defaults to the number of processes that were
+            started.
 
     Returns:
         dict[str, str]: Facts by title: what the run starts from; the numbers
@@ -159,7 +160,7 @@ def dry_run(
         except _Enough:
             runner.call_hook('after_run')
         finally:
-            forget_name(runner)  # its folder is removed
+            forget_name(runner)  # its work dir is temporary
     times = runner.message_hub.get_scalar('train/time').data[0]
     first = sum(times[:micro_batches])
     # A run of one step has no later step.
@@ -239,7 +240,8 @@ def _without_gradient(runner: Runner) -> dict[str, str]:
 
 def _keep_nothing(cfg: Config) -> None:
     """Change a config so that its run writes no files and skips validation."""
-    # The validation is built, to show errors in its config, but never begins.
+    # The validation is built, to show errors in its config, but the run never
+    # begins it. _RehearsalHook validates one batch.
     if cfg.get('val_cfg'):
         cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):

@@ -116,7 +116,7 @@ def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
 def stop_workers(runner: Runner) -> None:
     """End the persistent workers of a run's loaders.
 
-    Otherwise PyTorch (2.11) waits five seconds for each of them when a program
+    Otherwise PyTorch (2.11) waits five seconds for each worker when a program
     on a GPU ends: more than a minute for 16 workers.
 
     Args:

@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads full keys from a command line, and writes them into a config."""
+"""Reads full keys from a command line, and writes them into a config.
+
+A full key is the path of a value, such as ``train_cfg.max_epochs``.
+"""
 
 import os
 import re

@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writes settings and full keys into a config that was read from a file."""
+"""Writes settings and full keys into a config that was read from a file.
+
+``epochs`` is a setting, and ``train_cfg.max_epochs`` is a full key.
+"""
 
 import copy
 import difflib
@@ -49,8 +52,8 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
-        # Values that a file writes itself override settings of other files,
-        # but not settings given as options.
+        # Values that a file writes itself override its settings and those
+        # that it inherits, but not settings given as options.
         kept = _kept(cfg, inherited, given, whole, files) if inherited else {}
         write_settings(cfg, inherited | given)
         write_options(
@@ -94,7 +97,7 @@ def _kept(
 ) -> dict[str, Any]:
     """Return the values of config files that settings must not overwrite.
 
-    A file's own values override the settings of files that it inherits. If
+    A file's own values override its settings and those that it inherits. If
     such a value replaces a setting altogether (see ``REPLACED_BY``), the
     setting is removed from ``inherited``.
     """

@@ -69,8 +69,8 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
             default it is computed.
 
     Returns:
-        dict[str, float]: Learning rate, momentum of the teacher, K and K_new,
-        by their full keys.
+        dict[str, float]: Learning rate, momentum of the teacher, K, and K_new
+        (the number of new words in a step), by their full keys.
     """
     # Scaled from the paper's rate, see docs/benchmarks/own_images.md.
     lr = float(f'{1.2e-3 * SCALINGS["sqrt"](run.batch / 2048):.3g}')

@@ -112,7 +112,7 @@ class CheckpointFitHook(Hook):
     def _compare_record(
         self, runner: Runner, record: dict, source: str, *notes: str
     ) -> None:
-        """Warn of notes, and of how the run differs from a file's record."""
+        """Log notes, and how the run differs from a record, as warnings."""
         config = runner.cfg.to_dict()
         own = run_record(config, unwrap_model(runner.model))
         notes += (
@@ -143,7 +143,7 @@ class CheckpointFitHook(Hook):
             )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Fit the checkpoint to the model, then compare the parameters."""
+        """Fit the checkpoint to the model; refuse it if it does not match."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
         address = load_address(runner) or 'the checkpoint'
@@ -175,15 +175,16 @@ class CheckpointFitHook(Hook):
                     runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
-            # WinningHeadHook writes such a config next to its checkpoint.
+            # WinningHeadHook writes a config next to its checkpoint, under the
+            # same name.
             config = Path(source).with_suffix('.py')
             hint = f'. Its own config is {config}' if config.is_file() else ''
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained{hint}'
             )
         # There is no warning for new parts of the model, such as a head, of
-        # which the file has nothing, nor for a final norm that it lacks.
-        # Anything else that does not match is logged as a warning.
+        # which the file has nothing, nor for a final norm that the file
+        # lacks. Anything else that does not match is logged as a warning.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
         new = own.keys() - saved.keys() - norms
         new = {name.partition('.')[0] for name in new}

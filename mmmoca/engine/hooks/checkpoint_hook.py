@@ -84,7 +84,7 @@ class AtomicCheckpointHook(CheckpointHook):
     checkpoints. It refuses to write weights that are not finite. A checkpoint
     that is due within an optimiser step (gradient accumulation) is written at
     the end of the step, since gradients are not saved. If
-    ``EarlyStoppingHook`` ends the run, the hook writes a last checkpoint.
+    ``EarlyStoppingHook`` ends the run, this hook writes a last checkpoint.
 
     A resumed run loads the newest intact checkpoint in its work dir. A warning
     names newer ones that are damaged. A new run refuses a work dir that

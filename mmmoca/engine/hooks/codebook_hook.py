@@ -26,8 +26,8 @@ from mmmoca.registry import HOOKS
 class CodebookHook(Hook):
     """Updates the codebook: its words, mu and the mean tokens.
 
-    mu is the running mean similarity difference. The codebook has mean tokens
-    only if it has ``centre``.
+    mu is the running mean similarity difference. The mean tokens, one for each
+    patch position, exist only if the codebook has ``centre``.
 
     After each optimiser step the hook draws K_new (``num_new_words``) images
     from the global batch (all processes, all accumulated micro-batches), the
@@ -71,8 +71,8 @@ class CodebookHook(Hook):
             runner.logger.warning(
                 f'{left} of the {words} words of model.codebook are never '
                 'replaced in this run. Unless --init has loaded them, they '
-                f'stay random: train for {math.ceil(words / needed)} steps or '
-                'more, lower num_words or raise num_new_words'
+                f'stay random: train for at least {math.ceil(words / needed)} '
+                'steps, lower num_words, or raise num_new_words'
             )
         loader = runner.train_dataloader
         batch = loader.batch_sampler.batch_size * get_world_size()

@@ -60,7 +60,8 @@ class PreemptionHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Install the signal handlers."""
         if get_world_size() > 1:
-            # With gloo, the processes agree without waiting for their devices.
+            # With gloo, all processes learn of a signal without waiting for
+            # their devices.
             self._group = distributed.new_group(
                 backend='gloo', timeout=collective_timeout(runner.cfg)
             )

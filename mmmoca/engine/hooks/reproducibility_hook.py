@@ -31,10 +31,11 @@ class ReproducibilityHook(Hook):
     Before each iteration the hook seeds Python's, NumPy's and PyTorch's
     generators from the run's seed, the rank and the iteration, so that no
     random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
-    the same for the data. An epoch-based run continues within its epoch, and
-    does not reload the images that it has seen. With another sampler, the
-    epoch starts again. The same happens with another package's batch sampler,
-    unless it is inside a :class:`~mmmoca.datasets.ResumableBatchSampler`.
+    the same for the data. With it, an epoch-based run continues within its
+    epoch, and does not reload the images that it has seen. With another
+    sampler, the epoch starts again. It also starts again with a batch sampler
+    other than PyTorch's ``BatchSampler``, unless this batch sampler is inside
+    a :class:`~mmmoca.datasets.ResumableBatchSampler`.
 
     The number of ranks may change at resume if the global batch stays the
     same. The order of the images, their views and the schedules then continue
@@ -96,8 +97,9 @@ class ReproducibilityHook(Hook):
                 runner.logger.warning(
                     f'epoch {meta["epoch"] + 1} starts again: to continue '
                     'within it, the train_dataloader needs '
-                    'mmmoca.SeededSampler, and mmmoca.ResumableBatchSampler '
-                    'around a batch_sampler'
+                    'mmmoca.SeededSampler, and '
+                    'mmmoca.ResumableBatchSampler around its batch_sampler, '
+                    'if it has one'
                 )
                 meta['iter'] = start
 
@@ -129,8 +131,9 @@ class ReproducibilityHook(Hook):
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
             raise ValueError(
-                'the processes have different seeds and would not share the '
-                'images of an epoch: leave out randomness.diff_rank_seed'
+                'the processes have different seeds and would not divide the '
+                'images of an epoch among themselves: leave out '
+                'randomness.diff_rank_seed'
             )
         loop = runner.train_loop
         if runner.iter >= runner.max_iters:

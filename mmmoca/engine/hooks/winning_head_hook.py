@@ -35,8 +35,8 @@ class WinningHeadHook(Hook):
         path = Path(runner.work_dir, 'linear_best.pth')
         if path.is_file():
             saved = read_checkpoint(path, lazy=True)['meta']
-            # Later iterations will run again, so a file from one of them does
-            # not count.
+            # The run repeats the iterations after its checkpoint, so a file
+            # from one of them does not count.
             if saved['iter'] <= runner.iter:
                 self._best = saved['linear_probe']['top1']
 

@@ -36,9 +36,9 @@ class NeighbourAgreementValLoop(FeatureLoop):
             :func:`~mmmoca.engine.views.views_loader`.
         k (int): Number of neighbours. It is reduced to a tenth of the number
             of images if it is larger. Defaults to 10.
-        baselines (bool): Whether to measure two baselines before the first
-            training step, the initial encoder and raw pixels, and to log the
-            gain at the end of training. Defaults to False.
+        baselines (bool): Whether to measure two baselines (the initial encoder
+            and raw pixels) before the first training step, and to log the gain
+            at the end of training. Defaults to False.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:

@@ -200,7 +200,8 @@ class ConsoleRunner(Runner):
         name, problem = next(iter(problems.items()))
         if isinstance(problem, OSError | RuntimeError | ValueError):
             raise problem
-        # An error from MMEngine: a part is missing or has another type.
+        # An error from MMEngine: a part of the file is missing or has a wrong
+        # type.
         raise CheckpointError(
             f'{name} cannot be resumed: {problem!r}'
         ) from problem
