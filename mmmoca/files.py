@@ -53,7 +53,7 @@ def check_regular(path: str | os.PathLike) -> None:
 
     Args:
         path (str | os.PathLike): The path to read. URLs and missing files
-            pass this check; reading them raises its own errors.
+            pass this check: the code that reads them reports failures.
 
     Raises:
         OSError: If the path exists and is not a regular file.

@@ -2,7 +2,8 @@
 """Importing this module adds our models to mmpretrain's ``ModelHub``.
 
 ``list_models``, ``get_model`` and mmpretrain's inferencers then know the names
-of our models, and load their published weights with our reader.
+of our models. The published weights are loaded with this package's reader of
+checkpoints.
 """
 
 # This import comes first because it silences mmpretrain's messages.

@@ -10,7 +10,7 @@ _LIBRARIES = ['mmmoca', 'mmengine', 'mmpretrain', 'mmseg', 'mmdet', 'torch']
 
 
 class DataWarning(UserWarning):
-    """A warning about data that stand out. Runs write a log line instead."""
+    """A warning about data that stand out. A run logs a line instead."""
 
 
 def warn(text: str, category: type[Warning] = DataWarning) -> None:

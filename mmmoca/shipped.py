@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path | None:
-    """Find a file or folder of the repository outside the package.
+    """Find a file or folder that the repository has beside the package.
 
     Args:
         name (str): Its path in the repository, such as ``configs`` or

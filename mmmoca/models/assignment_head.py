@@ -174,8 +174,8 @@ class AssignmentHead(BaseModule):
     ) -> AssignmentLosses:
         """Compute both losses with their weights, for both views together.
 
-        :meth:`loss_img` and :meth:`loss_loc` are means over the two views. The
-        factor 2 turns them into sums.
+        :meth:`loss_img` and :meth:`loss_loc` are means over the two views.
+        This method multiplies them by 2 to get sums.
 
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,

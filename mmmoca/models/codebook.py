@@ -59,9 +59,9 @@ class OnlineCodebook(BaseModule):
         num_words (int | str): K. Defaults to 4096. 'auto' means 4096, unless
             :func:`mmmoca.engine.complete_recipe` replaces it. A model built
             with 'auto' adopts the K of a checkpoint that it loads.
-        num_new_words (int | str): K_new, words replaced per optimiser step,
-            each from a different image of the global batch. Defaults to 4.
-            'auto' means 4, unless :func:`mmmoca.engine.complete_recipe`
+        num_new_words (int | str): K_new, number of new words per optimiser
+            step, each from a different image of the global batch. Defaults to
+            4. 'auto' means 4, unless :func:`mmmoca.engine.complete_recipe`
             replaces it.
         border (int): Number of patch rows and columns on each side that bags
             and new words ignore. Defaults to 2.

@@ -19,9 +19,10 @@ from .vit import EncodedTokens
 class CondenserNeck(BaseModule):
     """Decoder that predicts patches through a bottleneck.
 
-    Paper, section 3.3 and appendix B. The decoder gets the patch tokens of
-    layer l and one image embedding. Information from later layers can reach
-    the decoder only through that embedding.
+    Paper, section 3.3 and appendix B. The decoder gets the patch tokens after
+    layer ``tap_layer`` of :class:`MOCAViT`, and one image embedding.
+    Information from later layers can reach the decoder only through that
+    embedding.
 
     Args:
         in_channels (int): D, width of the encoder.

@@ -18,8 +18,8 @@ class LinearDepthHead(BaseModule):
 
     This is DINOv3's linear probe on NYUv2 (see its ``config-nyu.yaml``). There
     are N depths, evenly spaced from ``min_depth`` to ``max_depth``. For every
-    patch, the head predicts a weight for each depth; the patch's depth is the
-    weighted mean (AdaBins' linear normalisation). The head is for
+    patch, the head predicts a weight for each depth (with AdaBins' linear
+    normalisation); the patch's depth is the weighted mean. The head is for
     mmsegmentation's ``DepthEstimator``.
 
     The loss is AdaBins' with lambda 0.85, over all pixels of the batch whose

@@ -21,7 +21,7 @@ def init_transformer(module: nn.Module) -> None:
 
     The convolution that embeds patches counts as a linear layer. Call this
     after ``init_weights`` of mmpretrain's layers, which draws the biases of
-    FFNs from N(0, 1e-6).
+    FFNs with a standard deviation of 1e-6.
 
     Args:
         module (nn.Module): All its Linear, Conv2d and LayerNorm layers are

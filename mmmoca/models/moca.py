@@ -25,7 +25,7 @@ class MOCA(BaseSelfSupervisor):
     The teacher sees two whole views and assigns their patches to the words of
     an online codebook. The student sees masked views. It predicts the mean
     assignment of the opposite view (L_IMG) and, through a bottleneck, the
-    assignment of each patch of its own view (L_LOC).
+    assignments of single patches of its own view (L_LOC).
 
     :meth:`loss` changes no state. :class:`~mmmoca.engine.CodebookHook` and
     :class:`~mmmoca.engine.TeacherEMAHook` must be among the hooks: they update

@@ -164,8 +164,8 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                # Tokens, features and gradients are scaled instead of (m, K)
-                # tensors, which are larger.
+                # Tokens, features and gradients are scaled instead of
+                # tensors with K columns, which are larger.
                 sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
                 buffers = _rows(scratch, len(sharp))
                 similarity = product(sharp, words.T, tf32, buffers[0])
@@ -219,7 +219,7 @@ def _assign(
     first: Tensor | None = None,
     second: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute each row's softmax, its negative entropy, and its maximum.
+    """Compute each row's softmax, its negative entropy, and the row maximum.
 
     Args:
         similarity (Tensor): Similarities times the sharpness, (m, K).

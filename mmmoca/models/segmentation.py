@@ -17,7 +17,7 @@ def seg_bands_preprocessor(
     """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
 
     Registered as ``mmmoca.SegBandsPreprocessor``. In onedl-mmsegmentation,
-    mmseg's class accepts only one or three numbers.
+    mmseg's class accepts only a ``mean`` and ``std`` of one or three numbers.
 
     Args:
         mean (Sequence[float]): One number for each channel.

@@ -26,8 +26,8 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
-# Scalars that every run logs but that get no panel. Scalars that are neither
-# here nor in PANELS come from the user's own classes or hooks.
+# Scalars that mmmoca or MMEngine logs but that get no panel. Scalars that are
+# neither here nor in PANELS come from the user's own classes or hooks.
 WITHOUT = (
     *('time', 'data_time', 'memory', 'base_lr', 'grad_norm', 'skipped'),
     *('knn/', 'agreement/'),
@@ -126,7 +126,7 @@ def draw_curves(
         Figure: The figure.
 
     Raises:
-        ValueError: If no scalar has a panel.
+        ValueError: If none of the scalars is from a MOCA run.
     """
     scalars, baselines = _without_baselines(scalars)
     panels = {

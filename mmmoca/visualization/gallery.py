@@ -120,8 +120,8 @@ def open_sets(
 ) -> tuple[Dataset, Dataset]:
     """Open the data set of the images to show, and the bank's data set.
 
-    They are the same set if ``data`` is given or the config has no bank of
-    labelled images.
+    Neighbours are searched in the bank. The two data sets are the same if
+    ``data`` is given or the config has no bank of labelled images.
 
     Args:
         cfg (Config): A pretraining config.
