@@ -15,9 +15,9 @@ class WarmupCosineLR(_ParamScheduler):
     """The learning rate of a whole run: linear warm-up from 0, then a cosine.
 
     The runner fills in the length of the run, so ``train_cfg.max_epochs``
-    (``max_iters``) is the only key that states it. The cosine would reach its
-    end after ``period`` times this length. In the authors' code the run ends
-    earlier than the cosine: ``period`` is 1.25.
+    (or ``max_iters``) is the only key that states it. The cosine would reach
+    its end after ``period`` times this length. In the authors' code the run
+    ends earlier than the cosine: ``period`` is 1.25.
 
     Lengths are in epochs or iterations, as in OpenMMLab's configs. With
     iterations, the schedule advances with the optimiser, not with every

@@ -161,7 +161,7 @@ def unread_variables(cfg: Config) -> str | None:
 
     If a file assigns an inherited variable again, such as ``data_root`` or
     ``train_pipeline``, the keys that its bases have computed from this
-    variable do not change.
+    variable do not change, so the new value may have no effect.
 
     Args:
         cfg (Config): A config.

@@ -97,8 +97,9 @@ def skipped(runner: Runner) -> Tensor | None:
         runner (Runner): The runner of the training run.
 
     Returns:
-        Tensor | None: A scalar, (): 1 if it did, otherwise 0. It stays on the
-        device, so that the host need not wait. None if the loss is not scaled.
+        Tensor | None: 1 if the step was skipped, otherwise 0, of shape (). The
+        tensor stays on the device, so that the host need not wait. None if the
+        loss is not scaled.
 
     Raises:
         TypeError: If the optimiser wrapper scales the loss but has no
@@ -127,7 +128,7 @@ def advice_to_go_on(runner: Runner) -> str:
 def mix_seed(*numbers: int) -> int:
     """Hash numbers into a 63-bit seed.
 
-    Similar numbers give unrelated seeds, and (s, n) differs from (s, n, 0).
+    Similar numbers give unrelated seeds, and so do (s, n) and (s, n, 0).
 
     Args:
         *numbers (int): Seed of the run, rank, iteration and so on.
@@ -135,7 +136,8 @@ def mix_seed(*numbers: int) -> int:
     Returns:
         int: The seed, in [0, 2**63). It depends only on the numbers.
     """
-    # NumPy pads with zeros: without the length, (s, n) equals (s, n, 0).
+    # NumPy pads with zeros: without the length, (s, n) and (s, n, 0) would
+    # give the same seed.
     entropy = len(numbers), *numbers
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return int(state[0]) >> 1

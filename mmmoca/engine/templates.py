@@ -228,7 +228,7 @@ def masks_in_context(
         classes (Names, optional): See :func:`own_masks`.
         img_size (Size, optional): Height and width of the images, in pixels:
             multiples of the patch size.
-        bank_size (int, optional): Number of labelled patches in the bank.
+        bank_size (int, optional): Intended number of patches in the bank.
         arch (Arch, optional): Architecture of the backbone.
         img_suffix (str, optional): See :func:`own_masks`.
         seg_map_suffix (str, optional): See :func:`own_masks`.
@@ -264,7 +264,7 @@ def own_boxes(
     batch_size: int | None = None,
     arch: Arch | None = None,
 ) -> None:
-    """Set up detection of one's own objects, in COCO's format.
+    """Set up detection of one's own objects, annotated in COCO's format.
 
     Args:
         cfg (Config): Changed in place.
@@ -362,15 +362,15 @@ def _views(cfg: Config) -> list[list[list[ConfigDict]]]:
 def _write_probability(
     view: list[ConfigDict], key: str, name: str, probability: float
 ) -> None:
-    """Write a transform's probability; 0 is allowed without the transform."""
+    """Write a transform's probability; ignore 0 for a missing transform."""
     names = [*map(short_name, view)]
     if not probability and name not in names:
         return
     if name not in names:
         raise ValueError(
             f'{key}={probability}: the views of this config have no {name} '
-            f'({listed(names, 9)}): leave {key} out, or write the views '
-            'yourself'
+            f'(only {listed(names, 9)}), so leave {key} out, or write the '
+            'views yourself'
         )
     find_part(view, name).prob = probability
 

@@ -17,7 +17,7 @@ def augment_test(cfg: Config) -> None:
     """
     datasets = [*member_configs(cfg.test_dataloader.dataset)]
     classifies = short_name(cfg.model) == 'ImageClassifier'
-    usual_loop = 'type' not in cfg.test_cfg  # not a frozen protocol
+    usual_loop = 'type' not in cfg.test_cfg  # no protocol for frozen features
     if classifies and usual_loop:
         *steps, pack = datasets[0].pipeline
         flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]

@@ -19,8 +19,8 @@ def views_loader(training: dict, num_images: int | None = None) -> dict:
 
     Args:
         training (dict): ``train_dataloader`` of a config.
-        num_images (int, optional): Number of images, which are evenly spaced
-            in the training set. Defaults to 500.
+        num_images (int, optional): Largest number of images, which are evenly
+            spaced in the training set. Defaults to 500.
 
     Returns:
         dict: The config. The views are transformed as in training, but are

@@ -19,9 +19,10 @@ _BUILTINS = dict(dict=dict, list=list, tuple=tuple, int=int, float=float)
 def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     """Return the values that each file writes itself.
 
-    A file writes a value itself if it differs from the value in its bases. It
-    does not matter what code computes it. A file also writes a value itself if
-    an assignment gives the value without reading the bases.
+    A file writes a value itself if the value differs from that in the file's
+    bases, whatever code computes it. A file also writes a value itself if one
+    of its assignments gives the value without reading the bases, even if a
+    base has the same value.
 
     Args:
         files (Sequence[ConfigFile]): All files of a config, each after its
@@ -30,7 +31,7 @@ def written_values(files: Sequence[ConfigFile]) -> dict[str, dict[str, Any]]:
     Returns:
         dict[str, dict[str, Any]]: The values by the file's name and the
         dotted key, see :func:`.options.place`. Values inside a list, such as
-        those of transforms, count only if they differ from a base's.
+        those of transforms, count only if a base has another value there.
     """
     values, inner = {}, set()
     for file in files:
@@ -76,7 +77,7 @@ def _values(
     """
     for name, value in part.items():
         key = f'{start}{name}'
-        if name == '_scope_':  # MMEngine adds it to bases of packages
+        if name == '_scope_':  # MMEngine adds it to bases from packages
             continue
         if isinstance(value, Mapping):
             yield from _values(value, f'{key}.', in_list)

@@ -15,7 +15,7 @@ def knn_search(
 ) -> tuple[Tensor, Tensor]:
     """Find the k rows of the bank that are most similar to each query.
 
-    The search runs through both sets in chunks, so that at most
+    The search runs through queries and bank in chunks, so that at most
     ``chunk_size**2`` similarities exist at a time, whatever the size of the
     bank. Among equally similar rows, the first ones are chosen.
 
@@ -23,7 +23,7 @@ def knn_search(
         query (Tensor): (Q, D), rows L2-normalised.
         bank (Tensor): (N, D), rows L2-normalised; on any device.
         k (int): Number of neighbours; all N if the bank has fewer rows.
-        chunk_size (int): Rows per chunk of either set. Defaults to 8192.
+        chunk_size (int): Rows per chunk of queries or bank. Defaults to 8192.
 
     Returns:
         tuple[Tensor, Tensor]: Cosine similarities, descending, (Q, min(k, N)),
@@ -93,7 +93,8 @@ class ShardedBank:
 
     Attributes:
         num_images (int): Number of images in the whole bank.
-        class_labels (Tensor): The labels that occur in it, sorted, (C,).
+        class_labels (Tensor): The labels that occur in the whole bank, sorted,
+            (C,).
     """
 
     def __init__(self, shard: FeatureShard) -> None:

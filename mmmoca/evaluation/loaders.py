@@ -31,7 +31,7 @@ def with_data_root(
         DataLoader | dict: The config with the new folder.
 
     Raises:
-        ValueError: If the loader is already built.
+        ValueError: If ``data_root`` is given for a built loader.
     """
     if data_root is not None:
         if not isinstance(loader, dict):
@@ -139,8 +139,8 @@ def check_loader(
     Args:
         loader (DataLoader): The loader.
         role (str): What its images are for, for messages.
-        with_label (bool): Whether they must have class labels. Defaults to
-            True.
+        with_label (bool): Whether the images must have class labels. Defaults
+            to True.
 
     Raises:
         ValueError: If the sampler never ends, if a ``ConcatDataset`` repeats

@@ -34,7 +34,7 @@ def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
 
 
 def meaningful_difference(images: int) -> float:
-    """Return the smallest difference of two accuracies that is no chance.
+    """Return the smallest accuracy difference that is not due to chance.
 
     Args:
         images (int): Number of images that were classified.
@@ -195,8 +195,8 @@ class LinearProbeAccuracy(ImageMetric):
     choice. If no image is held out, the choice uses all images, as in iBOT.
     Among equally good classifiers, the first is chosen. Metrics are
     ``linear/top1``, ``linear/top5`` (for ten classes or more),
-    ``linear/base_lr`` (the learning rate of the best classifier for a batch of
-    256) and ``linear/head`` (its index). The top-1 accuracies of the best five
+    ``linear/base_lr`` (the best classifier's learning rate for a batch of 256)
+    and ``linear/head`` (its index). The top-1 accuracies of the best five
     classifiers are logged. For arguments and errors see :class:`ImageMetric`.
     """
 

@@ -53,7 +53,7 @@ class FeatureLoop(TestLoop):
         labelled (DataLoader): Loader of the labelled reference images, see
             :meth:`build_labelled`.
         metric_names (Sequence[str] | None): Names of all metrics; None if
-            they are unknown because metrics of another package are used.
+            the loop does not know them, as with metrics of another package.
         judgements (Sequence[Judgement]): Metrics that show what training has
             gained, for :class:`.BaselinesHook`.
 

@@ -40,7 +40,7 @@ class InContextTestLoop(FeatureLoop):
             (B, D, h, w), or a tuple with these as its last item.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
-        bank_size (int): Largest number of patches in the bank. In each pass,
+        bank_size (int): Intended number of patches in the bank. In each pass,
             every image contributes the same number (at least one), or all its
             labelled patches if it has fewer. Defaults to 1 024 000. The paper
             has at most 10 240 000, as do the configs for public data sets.
@@ -189,8 +189,8 @@ class InContextTestLoop(FeatureLoop):
         if any(side % step for side, step in zip(size, patch)):
             raise ValueError(
                 f'the sides of images, {tuple(size)}, are not multiples of '
-                f'the patch size, {tuple(patch)}: change Resize in both '
-                'pipelines'
+                f'the patch size, {tuple(patch)}: change Resize in '
+                'test_dataloader and bank_dataloader'
             )
         return maps, data['data_samples']
 

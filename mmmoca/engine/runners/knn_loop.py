@@ -34,15 +34,15 @@ from .feature_loop import FeatureLoop
 class KNNValLoop(FeatureLoop):
     """Validates by weighted k-NN, during training or on its own.
 
-    The loop L2-normalises the features of the bank and of the queries, the
-    images to classify. The k bank images with the highest cosine similarity
+    The loop L2-normalises the features of the bank and of the queries (the
+    images to classify). The k bank images with the highest cosine similarity
     vote for their class with weight exp(sim / T). Each rank holds a part of
     the bank; the result does not depend on the number of ranks.
 
     Each query's data sample gets ``knn_pred`` for :class:`KNNAccuracy`: a dict
-    from each k and temperature to at most five labels, the best first. For
-    other metrics it gets ``pred_score`` and ``pred_label``, computed with the
-    first k and temperature.
+    that maps each setting of k and temperature, such as 'k20', to at most five
+    labels, the best first. For other metrics it gets ``pred_score`` and
+    ``pred_label``, computed with the first k and temperature.
 
     Args:
         *args: See :class:`FeatureLoop`.
@@ -137,7 +137,7 @@ class KNNValLoop(FeatureLoop):
             )
 
     def measure(self, encode: Callable | None = None) -> dict:
-        """Measure k-NN accuracy, and also the agreement of neighbours if set.
+        """Measure k-NN accuracy and, if configured, agreement of neighbours.
 
         See :meth:`FeatureLoop.measure`.
         """

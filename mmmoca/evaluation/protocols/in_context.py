@@ -25,7 +25,7 @@ def label_shares(
 ) -> Tensor:
     """Return the share of each class among the pixels of each patch.
 
-    Pixels with a label outside of [0, C) count for no class.
+    Pixels with a label outside [0, ``num_classes``) count for no class.
 
     Args:
         masks (Tensor): Labels of the pixels, integers, (B, H, W). H and W are
@@ -165,8 +165,8 @@ class PatchBank:
         """Average the label shares of the k most similar patches.
 
         The weights are the softmax of the cosine similarities divided by the
-        temperature. All ranks call this together; a rank without further
-        images calls :meth:`serve`.
+        temperature. Every prediction needs all ranks: a rank without further
+        images calls :meth:`serve` instead.
 
         Args:
             maps (Tensor): Patch features, (B, D, h, w).

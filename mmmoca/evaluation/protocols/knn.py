@@ -63,7 +63,10 @@ def small_bank(
     large = sorted({k for _, k, _ in settings if k > size})
     if not large:
         return None
-    return f'k = {listed(large)}: all {size} images of the bank vote'
+    return (
+        f'k = {listed(large)} is more than the {size} images of the bank, so '
+        'all of them vote'
+    )
 
 
 def knn_vote(

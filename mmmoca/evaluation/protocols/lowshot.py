@@ -49,7 +49,8 @@ def fit_low_shot(
 
     It minimises the sum of the samples' cross-entropies plus lambda / 2 times
     the squared norm of the weights. (Cyanure, which the paper and MSN use,
-    takes the mean: its lambda is this one divided by the number of samples.)
+    takes the mean instead of the sum: its lambda is the lambda here divided by
+    the number of samples.)
 
     Args:
         feats (np.ndarray): :func:`low_shot_features` of the training images,
