@@ -36,9 +36,9 @@ def draw_overview(
 ) -> Figure:
     """Draw a row for each image: masks, features, words and neighbours.
 
-    If a folder ``masks`` beside the images contains their masks, the row also
-    shows the true mask and the mask predicted in context, that is, from the
-    nearest patches of other images.
+    If a folder ``masks`` beside the images contains their segmentation masks,
+    the row also shows the true mask and the mask predicted in context, that
+    is, from the nearest patches of other images.
 
     Args:
         cfg (Config): A pretraining config.
@@ -48,7 +48,7 @@ def draw_overview(
         images (int): Number of images shown.
         bank_size (int): Number of images to search for neighbours.
         num_workers (int): Number of processes that read images.
-        seed (int): Seed of the choice of images and of the masks.
+        seed (int): Seed of the choice of images and of the student's masks.
 
     Returns:
         Figure: The figure.

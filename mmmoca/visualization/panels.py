@@ -115,7 +115,8 @@ def feature_and_word_colors(
         mean = mean.T.unflatten(1, encoder.backbone.patch_resolution)
         tokens -= F.interpolate(mean[None], tokens.shape[2:], mode='nearest')
     tokens = F.normalize(tokens, dim=1).permute(0, 2, 3, 1)
-    # One image at a time, since each position has K similarities.
+    # One image at a time, to save memory: each position has a similarity to
+    # each word.
     assigned = torch.stack(
         [(image @ words.T).argmax(dim=-1) for image in tokens]
     )

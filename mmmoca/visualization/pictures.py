@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmmoca.datasets.masks import IGNORED
 
-SHARP = 256  # pixels to which the longer side of small pictures is enlarged
+SHARP = 256  # largest longer side of an enlarged picture, in pixels
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 # Okabe and Ito's colours, which colour-blind people can tell apart, and five
@@ -92,8 +92,8 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 
     Args:
         features (np.ndarray): At least three features, (N, ..., D).
-        *others (np.ndarray): More features of the images to colour in the
-            same way, (N, ..., D).
+        *others (np.ndarray): More features of the same images, which get
+            their colours in the same way, (N, ..., D).
 
     Returns:
         list[np.ndarray]: Colours of ``features`` and of each of ``others``,

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Image operations on batches, with separate amounts for each image.
+"""Image operations on batches, with separate parameters for each image.
 
 The arithmetic is that of ``mmmoca.datasets``, and therefore PIL's. Values are
-rounded after each step wherever the CPU stores uint8. All shapes follow from
-the arguments' shapes and the host reads no value. So nothing waits for the
+rounded after each step wherever the CPU stores uint8. No shape depends on the
+values of a tensor, and the host reads none of them. So nothing waits for the
 device, and ``torch.compile`` makes one graph of all operations.
 
 Images are float32, (N, C, H, W), from 0 to 255; colours are BGR.
@@ -52,7 +52,7 @@ def draw_boxes(
     heights = (areas / ratios).sqrt().round()
     fits = (widths <= width) & (heights <= height)
     fits &= (widths > 0) & (heights > 0)
-    # The box for the case that none fits comes last, and always fits.
+    # The fallback box comes last. It always fits.
     low, high = ratio_range
     heights = torch.cat((heights, height.minimum((width / low).round())), 1)
     widths = torch.cat((widths, width.minimum((height * high).round())), 1)
@@ -87,9 +87,9 @@ def resize_boxes(
             uint8.
         boxes (Tensor): Top, left, height and width of each box, (N, 4).
         size (tuple[int, int]): Height and width to resize to, in pixels.
-        dtype (torch.dtype): Type of the products' operands. Whole numbers up
-            to 255 are exact in float16, too. Rounding the weights to float16
-            changes a pixel by about 0.1 grey levels before it is rounded.
+        dtype (torch.dtype): Type of the products' operands. float16 holds the
+            canvases exactly, but rounds weights and sums. This changes a
+            pixel by at most about 0.25 grey levels before its final rounding.
 
     Returns:
         Tensor: Whole numbers in float32, (N, C, *size).
@@ -108,7 +108,7 @@ def resize_boxes(
 def _resize_weights(
     start: Tensor, length: Tensor, size: int, extent: int
 ) -> Tensor:
-    """Return weights, (N, size, extent); both tensors are (N, 1, 1)."""
+    """Return weights, (N, size, extent), for start and length, (N, 1, 1)."""
     scale = length / size
     steps = torch.arange(max(size, extent), device=start.device) + 0.5
     centres = steps[:size, None] * scale  # (N, size, 1), in the box
@@ -151,16 +151,16 @@ def jitter(
 ) -> Tensor:
     """Change brightness, contrast, saturation and hue in any order.
 
-    The first three blend the image with black, with its mean grey level and
-    with its grey version. They share one formula; the image to blend with
-    depends on which of them is due.
+    Brightness blends the image with black, contrast with its mean grey level,
+    and saturation with its grey version. The three share one formula; the
+    image to blend with depends on which of them is due.
 
     Args:
         images (Tensor): (N, 3, H, W).
         order (Tensor): Permutation of 0 (brightness), 1 (contrast), 2
             (saturation) and 3 (hue) for each image, (N, 4), int64.
-        factors (Tensor): Factors of the first three, (N, 3). 1 changes
-            nothing.
+        factors (Tensor): Factors of brightness, contrast and saturation,
+            (N, 3). 1 changes nothing.
         hue (Tensor, optional): Shift as a fraction of the circle, (N,).
 
     Returns:

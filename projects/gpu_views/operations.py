@@ -115,8 +115,8 @@ def _operation(transform: BaseTransform) -> Operation:
     raise ValueError(
         f'{_name(transform)} is not among the transforms that can be done on '
         f'batches: {", ".join(_MAKERS)}; use one of them, or make the views '
-        "on the CPU: type='mmmoca.ViewsDataPreprocessor', and MultiView in "
-        'train_pipeline'
+        "on the CPU, with model.data_preprocessor.type='mmmoca."
+        "ViewsDataPreprocessor' and with MultiView in train_pipeline"
     )
 
 

@@ -25,8 +25,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     drawn from PyTorch's generator of the device, as for masks.
     :class:`~mmmoca.engine.ReproducibilityHook` seeds this generator with the
     run's seed, the rank and the iteration, so that a resumed run sees the same
-    views on the same number of ranks. :class:`ViewsDataPreprocessor` prepares
-    whole images, as in validation.
+    views on the same number of ranks. Whole images, such as those of
+    validation, are left to :class:`ViewsDataPreprocessor`.
 
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each
@@ -37,7 +37,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
             :class:`ViewsDataPreprocessor`.
 
     Raises:
-        ValueError: At build time, if a recipe is not supported.
+        ValueError: At build time, if the transforms of a view are not
+            supported.
     """
 
     def __init__(

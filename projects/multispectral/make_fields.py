@@ -2,9 +2,10 @@
 """Draw a small multi-spectral image set: fields of six kinds, seen from above.
 
 The kinds of land differ in their reflectance in 13 bands, roughly those of
-Sentinel-2, but hardly in shape. Sun, haze, brightness and texture of
-the fields vary. Each image is labelled by the field in its middle, and has a
-mask of all its fields. So one set serves pretraining, k-NN and segmentation.
+Sentinel-2, but not in shape. Sun and haze vary from image to image, brightness
+and texture from field to field. Each image is labelled by the field in its
+middle, and has a mask of all its fields. So one set serves pretraining, k-NN
+and segmentation.
 """
 
 import math
@@ -65,7 +66,7 @@ def draw(
     field = distance.argmin(axis=2)  # (size, size)
 
     turn = rng.uniform(0, math.pi, FIELDS)[field]
-    period = rng.uniform(3, 6, FIELDS)[field] / size  # of rows: 3 to 6 pixels
+    period = rng.uniform(3, 6, FIELDS)[field] / size  # 3 to 6 pixels
     rows = np.sin(2 * math.pi * (np.cos(turn) * x + np.sin(turn) * y) / period)
     light = np.exp(0.2 * rng.standard_normal(FIELDS))[field] + 0.08 * rows
     light *= rng.uniform(0.6, 1.4)  # sun

@@ -19,7 +19,7 @@ class DecoderPair(BaseModule):
         **shared: Arguments of all necks.
 
     Attributes:
-        embed_dims (tuple[int, ...]): d of each decoder.
+        embed_dims (tuple[int, ...]): d, width of each decoder.
         condenser (bool): Whether any decoder reads an intermediate layer.
     """
 
@@ -63,7 +63,7 @@ class PairHead(AssignmentHead):
         """Build a head for each decoder.
 
         Args:
-            decoder_dims (Sequence[int]): d of each decoder.
+            decoder_dims (Sequence[int]): d, width of each decoder.
         """
         if not isinstance(decoder_dims, tuple) or len(decoder_dims) != len(
             self.targets

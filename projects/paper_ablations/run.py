@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 r"""Train rows of the paper's tables at the demo's size, in minutes.
 
-A row's model is made as small as the demo's; images and k-NN are also those of
-the demo. The rest of the model is the paper's. The rest of the recipe is that
-of projects/moca_vit-tiny_trials.py, not the demo's. Rows that become the same
+A row's model is made as small as the demo's, but is otherwise the paper's.
+Images and k-NN are those of the demo. The rest of the recipe is that of
+projects/moca_vit-tiny_trials.py, not the demo's. Rows that become the same
 network at this size (because they differ only in epochs, tap layer or depth of
 a decoder) are trained once. A finished run is not repeated, and a stopped run
 continues. Warnings of the runs are listed below the table.

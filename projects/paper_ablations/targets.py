@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Targets for the decoder other than assignments (paper, Tables 3 and 8)."""
+"""Decoder targets other than assignments (paper, Tables 3 and 8)."""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ class PixelHead(_RegressionHead):
         in_channels (int): Channels of the images. Defaults to 3.
         condenser (bool): Whether the decoder must be a condenser. Defaults to
             False: pixels are better predicted from the encoder's last layer
-            (paper, footnote of section 4.2). Table 8 has both.
+            (paper, footnote of section 4.2). Table 8 compares both.
         **kwargs: See :class:`AssignmentHead`.
 
     Raises:
@@ -126,8 +126,8 @@ class PixelHead(_RegressionHead):
 class EmbeddingHead(_RegressionHead):
     """The decoder predicts the teacher's token of each patch.
 
-    The loss is the cosine distance, averaged over all tokens that enter the
-    decoder, as in L_LOC (paper, Table 3).
+    The loss is the cosine distance. It is averaged over all tokens that enter
+    the decoder, like the loss of assignments (paper, Table 3).
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.

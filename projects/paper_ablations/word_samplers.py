@@ -32,10 +32,10 @@ class AverageTokenSampler(RandomTokenSampler):
 class FarthestPointSampler(RandomTokenSampler):
     """New words are tokens of the global batch that are far from each other.
 
-    Paper, appendix A.2, which gives no details. Here each image of the global
-    batch offers one random inner token. The first word is a random one of
-    these tokens. Each further word is the token that is farthest from its
-    nearest chosen word.
+    The method is from appendix A.2 of the paper, which gives no details. Here
+    each image of the global batch offers one random inner token. The first
+    word is a random one of these tokens. Each further word is the token that
+    is farthest from its nearest chosen word.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
@@ -44,7 +44,7 @@ class FarthestPointSampler(RandomTokenSampler):
         Args:
             tokens (Tensor): Teacher tokens of both views, (2, B, L, D).
             inner (Tensor): Indices of the patches to draw from, (n_inner, ).
-            num_words (int): K_new.
+            num_words (int): K_new, not used.
 
         Returns:
             Tensor: The candidates, (2, B, D).

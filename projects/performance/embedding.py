@@ -33,7 +33,10 @@ def main() -> None:
     add('--threads', type=int, default=2, help='threads of the encoder')
     add('--device', default='cpu')
     add('--repeats', type=int, default=5)
-    cpu = "measure CPU time of this program's processes, whatever else runs"
+    cpu = (
+        "measure the CPU time of this program's processes: unlike elapsed "
+        'time, it hardly depends on other programs'
+    )
     add('--cpu-time', action='store_true', help=cpu)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()

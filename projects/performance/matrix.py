@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Measure the rate of a large matrix product; no training step is faster.
+"""Measure the rate of a large matrix product, which no training step exceeds.
 
 Example:
     python projects/performance/matrix.py

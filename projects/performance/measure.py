@@ -27,7 +27,8 @@ class Cost(NamedTuple):
 
     Attributes:
         seconds (float): Median of the calls after the first one.
-        mebibytes (float): Peak memory beyond what was allocated before.
+        mebibytes (float): Peak memory beyond what was allocated before
+            the call.
     """
 
     seconds: float
@@ -71,7 +72,7 @@ def own_mebibytes(
 ) -> float:
     """Return the peak memory of the tensors that a call allocates.
 
-    In a training step activations, gradients and all temporary tensors count;
+    In a training step, activations, gradients and all temporary tensors count;
     parameters, the optimiser's state and the codebook do not.
     """
     if torch.device(device).type == 'cuda':
@@ -93,8 +94,9 @@ def own_mebibytes(
 def apart(function: Callable[..., T], *arguments: object) -> T:
     """Call a function in a new process.
 
-    Otherwise the memory that the C library keeps would pass from one call to
-    the next, and a GPU would have to hold what all of them build.
+    If calls shared a process, the memory that the C library keeps would pass
+    from one call to the next, and a GPU would have to hold what all calls
+    build.
     """
     # Without these settings PyTorch's profiler prints messages, for example
     # that there is no GPU.
@@ -109,9 +111,9 @@ def measure_apart(
     """Build each form, call it, and return the cost of a call.
 
     Each form has a new process that measures its memory. On a GPU this process
-    also times it, ``repeats`` times after a first call. On a CPU one more
-    process times all forms in turns, since the speed of a shared machine
-    doubles or halves within minutes.
+    also times ``repeats`` calls after a first one. On a CPU one more process
+    times all forms in turns, since the speed of a shared machine doubles or
+    halves within minutes.
     """
     in_turns = device == 'cpu'
     timed = 0 if in_turns else repeats

@@ -17,7 +17,8 @@ from tests.helpers.runs import assert_same, demo_runner
 from tests.helpers.transfers import Transfers
 
 CONFIG = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
-# Without attempts the crop is the whole image, which already has this size.
+# Without attempts the crop is the whole image, which already has the size
+# ``scale``.
 WHOLE = dict(
     type='mmmoca.RandomResizedCrop',
     scale=(24, 32),

@@ -22,8 +22,8 @@ from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'
-# Every other row differs from one of these only by numbers, or combines parts
-# of several.
+# Each row that is not listed differs from one of these only in numbers, or
+# combines parts of several.
 TRAINED = [
     DEFAULT,
     'appendixA2_farthest-point',

@@ -35,7 +35,7 @@ def test_average_token():
     similarity = candidates @ means.mT  # (2, 4, 9)
     found = similarity.argmax(dim=2)
     torch.testing.assert_close(similarity.amax(dim=2), torch.ones(2, 4))
-    # The candidates of both views are from the same images, one from each.
+    # Both views take candidates from the same four images, one from each.
     assert found[0].tolist() == found[1].tolist()
     assert len(set(found[0].tolist())) == 4
 
