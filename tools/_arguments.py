@@ -151,8 +151,8 @@ def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
     parser.add_argument('--weights', choices=kinds, help=weights)
     pair = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
     grid = (
-        'patch rows and columns of the source (by default as recorded, '
-        'otherwise a square)'
+        'patch rows and columns that the positions in the file are for (by '
+        'default as recorded; if nothing is recorded, a square)'
     )
     parser.add_argument('--source-grid', **pair, help=grid)
     parser.add_argument('--img-size', **pair, help=size)

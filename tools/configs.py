@@ -42,8 +42,8 @@ def list_configs() -> None:
     """Print the name and the description of each config."""
     from mmmoca.shipped import first_comment, shipped, shipped_configs
 
-    # A config directly in configs/ only inherits the one with the same name in
-    # a subfolder, so it is left out.
+    # A config directly in configs/ is left out: it does nothing but inherit
+    # the one with the same name in a subfolder.
     files = {n: f for n, f in shipped_configs().items() if '/' in n}
     width = max(map(len, files))
     for name, file in files.items():

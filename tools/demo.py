@@ -59,8 +59,8 @@ def build_parser() -> argparse.ArgumentParser:
         '--iters',
         type=positive_integer,
         default=1400,
-        help='training steps of 32 images; with --data, the same number of '
-        'images in steps of 16, rounded to whole epochs',
+        help='number of training steps, of 32 images each; with --data, twice '
+        'as many steps of 16 images, rounded to whole epochs',
     )
     return parser
 

@@ -90,7 +90,7 @@ def draw_predictions(cfg: 'Config', folder: str) -> None:
 
 
 def number_pictures(runner: 'Runner') -> None:
-    """Number mmdet's pictures where images in several folders share a name.
+    """Number mmdet's pictures if images in several folders share a name.
 
     Args:
         runner (Runner): Runner of the test.

@@ -2,8 +2,8 @@
 """Measure the speed of our training step, and of the authors' step.
 
 Builds the model, the parameter groups and the optimiser wrapper of
-``configs/_base_`` and trains on synthetic views. Prints time, images per
-second, TFLOP/s of the matrix products and memory.
+``configs/_base_`` and trains on synthetic views. Prints time, memory, images
+per second, and TFLOP/s of the matrix products.
 
 ``--forms`` chooses what is measured: our step (ours), our step with another
 setting (such as half_teacher), or the authors' step. The authors' step starts

@@ -31,7 +31,7 @@ class TrainingStep:
         arch (str | None): Architecture of mmpretrain's VisionTransformer, or
             None for that of the config.
         batch_size (int): B, number of images with two views each, at least
-            K_new.
+            K_new (``num_new_words``).
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
         compiled (bool | str | dict | None): Value of ``compile`` in a config.
@@ -78,7 +78,8 @@ class TrainingStep:
         """Do one whole step."""
         outputs = self.model.train_step(self.batch, self.wrapper)
         self.move_teacher()
-        # Update the words and the running mean mu as CodebookHook does.
+        # Update the words and mu, the running mean similarity difference, as
+        # CodebookHook does.
         update, codebook = outputs['codebook_update'], self.model.codebook
         words = codebook.word_sampler.pick(
             [update.candidates],

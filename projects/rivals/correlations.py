@@ -1,11 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 r"""Correlate label-free measures with accuracies, across encoders.
 
-Reads the ``compare.json`` that ``tools/analysis_tools/compare.py`` wrote for
-the checkpoints of each run, in the order of training. Prints Spearman's rank
-correlations of two label-free measures, the agreement of neighbours and
-RankMe, with the accuracies of k-NN and of the linear probe. Each correlation
-is computed within each run, and across the last checkpoints of all runs.
+Reads the ``compare.json`` of each run. ``tools/analysis_tools/compare.py``
+writes it for the run's checkpoints, which must be given in the order of
+training. Prints Spearman's rank correlations of two label-free measures (the
+agreement of neighbours and RankMe) with the accuracies of k-NN and of the
+linear probe. Each correlation is computed within each run, and across the last
+checkpoints of all runs.
 
 Example:
     RUN=work_dirs/rivals/moca

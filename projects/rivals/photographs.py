@@ -1,17 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Cut a labelled image set out of large photographs.
 
-Each photograph is a class. Its images are the squares of a grid that have
-content; they do not overlap. One square in five is held out:
-``OUT/{train,val}/<photograph>/<row>-<column>.png``. Photographs are shrunk
-first, so that a square shows more than a blur.
+Each photograph is a class. Its images are squares of a grid, which do not
+overlap; almost plain squares are left out. One square in five is held out, in
+``val``. Writes ``OUT/{train,val}/<photograph>/<row>-<column>.png``.
+Photographs are shrunk first, so that a square shows more than a blur.
 
-docs/benchmarks/rivals.md uses 36 photographs from Debian's packages
-lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0) and
-mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``). From
-plasma-workspace-wallpapers (5.27.5-2; GPL-2+) it uses only BytheWater,
-ColdRipple, ColorfulCups, EveningGlow, FallenLeaf, Grey, Kite, OneStandsOut,
-Path and Volna. It leaves out drawings in these packages.
+docs/benchmarks/rivals.md uses 36 photographs from four packages of Debian:
+lomiri-wallpapers-16.04 and -20.04 (20.04.0-2; CC BY, CC BY-SA, CC0),
+mate-backgrounds (1.26.0-1; GPL-2+, the folder ``nature``) and
+plasma-workspace-wallpapers (5.27.5-2; GPL-2+). From the last package it uses
+only BytheWater, ColdRipple, ColorfulCups, EveningGlow, FallenLeaf, Grey, Kite,
+OneStandsOut, Path and Volna. It leaves out drawings in all four packages.
 
 Example:
     python projects/rivals/photographs.py ~/wallpapers data/photographs

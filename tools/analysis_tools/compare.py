@@ -6,7 +6,8 @@ Protocols for images use the feature that the method was published with
 (docs/guides/evaluate.md). Those for patches use patch features
 (docs/guides/dense.md). Unlike in the configs of the protocols, probes are not
 trained on augmented images. Images are prepared as each checkpoint records, or
-as ``--config`` says for all of them. ``--images`` needs no labels.
+as ``--config`` says for all of them. ``--images`` measures the agreement of
+neighbours, which needs no labels.
 """
 
 import argparse
@@ -42,8 +43,8 @@ COLUMNS = {
     'incontext': ('mIoU', 'in context, mIoU'),
     'linear-seg': ('mIoU', 'linear, mIoU'),
 }
-# The names in mmmoca.evaluation.presets, which cannot be imported here since
-# it loads PyTorch.
+# FEATURES and PRESETS repeat the names in mmmoca.evaluation.presets, which
+# cannot be imported here since it loads PyTorch.
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
 PRESETS = (
@@ -124,7 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
     add('--data-root', type=image_folder, help=root)
     images = 'folder of unlabelled images, to measure agreement of neighbours'
     add('--images', type=image_folder, help=images)
-    masks = 'folder with masks/train, masks/val and the images of both'
+    masks = 'folder with masks/train, masks/val and the images of these masks'
     add('--masks', type=image_folder, help=masks)
     default = f'by default {" ".join(DEFAULT)}; none if only --images is given'
     add('--protocols', nargs='+', choices=PROTOCOLS, help=default)
@@ -183,8 +184,8 @@ def complete_arguments(args: argparse.Namespace) -> None:
     dense = [p for p in args.protocols if p in DENSE]
     if args.data_root is None and len(dense) < len(args.protocols):
         raise ValueError(
-            'knn, linear and lowshot need --data-root: give it, or leave out '
-            '--protocols and give --images, or give --masks and only '
+            'knn, linear and lowshot need --data-root. Without it, give '
+            '--images and leave out --protocols, or give --masks and '
             f'--protocols {" ".join(DENSE)}'
         )
     if bool(dense) != bool(args.masks):
@@ -290,8 +291,8 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
     if number := results[0].get('images'):
         margin = meaningful_difference(number)
         notes += (
-            f'- with {number} validation images, accuracies that differ by '
-            f'less than {margin:g} points may be equal\n'
+            f'- with {number} validation images, differences in accuracy '
+            f'below {margin:g} points may be chance\n'
         )
     if any('agreement' in result for result in results):
         views = "on the paper's views, not the run's"

@@ -42,9 +42,9 @@ def sweep(args: argparse.Namespace) -> dict:
         args (argparse.Namespace): See ``--help``.
 
     Returns:
-        dict: ``lrs`` (rate -> metric on the first split, None if it
+        dict: ``lrs`` (rate -> metric on the first split, None if the run
         diverged), ``best_lr``, ``splits`` (split -> metric with the best
-        rate), their ``mean`` and ``std``.
+        rate), and ``mean`` and ``std`` of the metric over the splits.
 
     Raises:
         DivergedError: If all runs of a split diverge.

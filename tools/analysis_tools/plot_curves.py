@@ -36,7 +36,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('run', type=Path, help='a work dir, or the scalars.json of one run')
-    out = 'the picture to write (by default curves.png in the same folder)'
+    out = (
+        'the picture to write (by default curves.png in the work dir, or '
+        'beside scalars.json)'
+    )
     add('--out', type=Path, help=out)
     run_program(parser, draw)
 

@@ -83,8 +83,8 @@ def read_moments(
 
     Raises:
         OSError: If there is no image that can be read.
-        ValueError: If an image has a different number of channels. The message
-            names the file.
+        ValueError: If an image has another number of channels than ``loader``
+            expects. The message names the file.
     """
     from rich.progress import track
 
@@ -183,7 +183,10 @@ def main() -> None:
     add('folder', type=image_folder, help='folder of images, at any depth')
     channels = 'number of channels (by default that of the first image)'
     add('--channels', type=positive_integer, help=channels)
-    axis = 'axis of the channels (by default the one that fits)'
+    axis = (
+        'axis of the channels (by default the first or the last, whichever '
+        'has as many entries as there are channels)'
+    )
     add('--channel-axis', choices=['first', 'last'], help=axis)
     nodata = 'value that marks unmeasured pixels; nan if only NaN marks them'
     add('--nodata', type=float, help=nodata)

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Write the low-shot splits of Cityscapes.
 
-These are the public splits of French et al. (arXiv:1906.01916). The paper does
-not say which splits it uses. Each split is the first n ids of a seeded
+These are the public splits of French et al. (arXiv:1906.01916). MOCA's paper
+does not say which splits it uses. Each split is the first n ids of a seeded
 permutation of all sorted training ids.
 """
 
@@ -76,8 +76,8 @@ def main() -> None:
     add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
     add('--sizes', type=int, nargs='+', default=SIZES)
     seeds = (
-        'one seed for each split; the public seeds continue with 45678 and '
-        '56789'
+        'one seed for each split (by default 12345 23456 34567; the public '
+        'splits also have the seeds 45678 and 56789)'
     )
     add('--seeds', type=int, nargs='+', default=SEEDS, help=seeds)
     out = 'folder for the splits (by default DATA_ROOT/splits)'

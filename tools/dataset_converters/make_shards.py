@@ -73,8 +73,8 @@ def make_shards(
         root.mkdir()
 
         def finish(shard: str) -> None:
-            # Reads all headers again, which checks the shard, and writes the
-            # index.
+            # This writes the index. It also checks the shard, since it reads
+            # all headers again.
             read_index(shard, folder.extensions)
             done = f'{writer.total} of {len(folder)} images'
             print(f'{Path(shard).name}: {done}', flush=True)

@@ -21,7 +21,7 @@ def regular(corners: int) -> np.ndarray:
 
 
 def cross(arm: float) -> np.ndarray:
-    """Return a cross, (12, 2), with arms ``2 * arm`` wide that end at 1."""
+    """Return a cross, (12, 2), with arms of length 1 and width 2 * ``arm``."""
     corners = np.array([(1, -arm), (1, arm), (arm, arm)])
     turns = [rotation(quarter * math.pi / 2) for quarter in range(4)]
     return np.concatenate([corners @ turn for turn in turns])

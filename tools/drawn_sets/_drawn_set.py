@@ -13,8 +13,9 @@ from rich.progress import track
 
 SPLITS = ('train', 'val')
 
-# Writes one image. Its arguments are the folder of the set, the image's path
-# in it without suffix, the index of its class and the random generator.
+# A function that writes one image. Its arguments are the folder of the set,
+# the image's path in that folder without suffix, the index of the image's
+# class and the random generator.
 Write = Callable[[Path, str, int, np.random.Generator], None]
 
 
@@ -84,9 +85,10 @@ def draw_classes(
 ) -> bool:
     """Make a labelled set in ImageFolder layout.
 
-    Writes ``out/{train,val}/<class>/<number>``, each with its suffix, and
-    ``out/meta.json``. Class sizes differ by one image at most. The folder
-    appears whole or not at all; one that already holds this set is left alone.
+    Writes ``out/{train,val}/<class>/<number>``, with the suffix that ``write``
+    adds, and ``out/meta.json``. Class sizes differ by one image at most. The
+    folder appears whole or not at all; one that already holds this set is left
+    alone.
 
     Args:
         what (str): What is drawn, for the progress bar.

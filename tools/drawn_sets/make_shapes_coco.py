@@ -65,8 +65,8 @@ class _Object:
     def annotation(self, number: int) -> dict:
         """Return the annotation in COCO's format.
 
-        Run lengths are compressed if ``number`` is even. Those of a crowd are
-        never compressed.
+        ``number`` is the index of the object in its image. Run lengths are
+        compressed if it is even, but those of a crowd never are.
         """
         rle = coco_mask.encode(np.asfortranarray(self.visible, np.uint8))
         crowd = self.outline is None
@@ -239,10 +239,10 @@ def make_shapes(
     """Draw the set.
 
     Writes ``out/{train,val}/<number>.jpg``,
-    ``out/annotations/{train,val}.json``, for segmentation
-    ``out/masks/{train,val}/<number>.png``, and ``out/meta.json``. The folder
-    appears whole or not at all; one that already holds this set is left
-    alone.
+    ``out/annotations/{train,val}.json``,
+    ``out/masks/{train,val}/<number>.png`` (for semantic segmentation), and
+    ``out/meta.json``. The folder appears whole or not at all; one that already
+    holds this set is left alone.
 
     Args:
         out (str | Path): Folder to make.

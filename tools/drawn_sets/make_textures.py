@@ -24,8 +24,9 @@ FORMAT = 1
 NOMINAL_SIZE = 48
 
 # The arguments of a field are the texture's two coordinates (arrays, in
-# periods), the factor of the stroke width and the random generator. It returns
-# the signed distance to the ink's edge in periods, positive inside the ink.
+# periods), the factor of the stroke width and the random generator. The field
+# returns the signed distance to the ink's edge in periods, positive inside the
+# ink.
 Field = Callable[
     [np.ndarray, np.ndarray, float, np.random.Generator], np.ndarray
 ]

@@ -113,9 +113,9 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     tokens = backbone.state_dict.keys() & TOKEN_PARTS
     if tokens and args.to == 'mmpretrain':
         print(
-            'its registers or rotary positions need the backbone type '
-            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's ViT has "
-            'neither'
+            'the encoder has registers or rotary positions, which '
+            "mmpretrain's ViT lacks: use the backbone type "
+            'mmmoca.RegisterViT (registers) or mmmoca.DINOv3ViT (both)'
         )
     if args.to == 'timm':
         images = backbone.record.get('preprocessing') or {}

@@ -66,7 +66,7 @@ def main() -> None:
     add('--data', type=image_place, metavar='IMAGES', help=data)
     out = 'the picture (by default next to the checkpoint, with its name)'
     add('--out', type=Path, help=out)
-    rows = 'number of rows (8)'
+    rows = 'number of images to show, one in each row (8)'
     add('--images', type=positive_integer, default=8, help=rows)
     bank = 'number of images to search for neighbours (2000)'
     add('--bank', type=positive_integer, default=2000, help=bank)

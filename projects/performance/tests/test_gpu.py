@@ -54,7 +54,7 @@ def imported_once(monkeypatch):
     ],
 )
 def test_rehearsal(tmp_path, capsys, imported_once, names):
-    """Most programs that the parts use run once, on a CPU."""
+    """Most of the parts' programs run once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()
