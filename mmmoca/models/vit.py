@@ -60,8 +60,8 @@ class MOCAViT(VisionTransformer):
             the backward pass instead of two. This costs one more GELU.
             Defaults to True.
         half_residuals (bool): Whether :meth:`encode` keeps the tokens between
-            layers in autocast's 16-bit type. Defaults to False: float32, the
-            type of positions and [CLS].
+            layers in autocast's 16-bit type. Defaults to False: tokens stay in
+            float32, the type of positions and [CLS].
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:

@@ -1,13 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run all tests and measurements that need a GPU, in minutes.
 
-The parts run one after the other; those whose results are least known come
-first. Each is a command that can be typed alone. What they compile stays in
-``work_dirs/inductor`` (``--cache``), so that a second call need not compile it
-again. When a part ends, its rows of the table are printed. Its own output is
-in ``report.txt`` in the ``--out`` folder; if the part failed, the end of this
-output follows its row. A part that fails or takes too long costs only its own
-time. Nothing needs a network.
+The parts run one after the other. Those that have been measured the fewest
+times come first. Each is a command that can be typed alone. What they compile
+stays in ``work_dirs/inductor`` (``--cache``), so that a second call need not
+compile it again. When a part ends, its rows of the table are printed. Its own
+output is in ``report.txt`` in the ``--out`` folder; if the part failed, the
+end of this output follows its row. A part that fails or takes too long costs
+only its own time. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         limit = end - time.time()
         if not args.tiny:
             limit = min(limit, SECONDS)
-        if not run(name, commands[name], limit, table):
+        if limit < 1 or not run(name, commands[name], limit, table):
             missed.append(name)
     table.say(f'{args.out}/report.txt\n')
     if missed:
@@ -264,7 +264,7 @@ def run(name: str, command: str, limit: float, table: Table) -> bool:
     table.report.write(f'\n=== {name}: python {command}\n')
     written = table.report.tell()
     paths = f'{ROOT}{os.pathsep}{os.environ.get("PYTHONPATH", "")}'
-    timeout = 'timeout', '-k', '5', f'{max(1, limit):.0f}', sys.executable
+    timeout = 'timeout', '-k', '5', f'{limit:.0f}', sys.executable
     status = subprocess.run(
         [*timeout, *shlex.split(command)],
         cwd=ROOT,

@@ -182,9 +182,9 @@ class CheckpointFitHook(Hook):
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained{hint}'
             )
-        # There is no warning for new parts of the model, such as a head, of
-        # which the file has nothing, nor for a final norm that the file
-        # lacks. Anything else that does not match is logged as a warning.
+        # There is no warning if the file lacks a whole part of the model, such
+        # as a head, or the final norm. Anything else that does not match is
+        # logged as a warning.
         norms = {f'backbone.{name}' for name in FINAL_NORMS}
         new = own.keys() - saved.keys() - norms
         new = {name.partition('.')[0] for name in new}

@@ -79,7 +79,7 @@ def test_reference_step(tmp_path, attention):
 
 @pytest.mark.slow
 def test_operations_of_a_step():
-    """``count_flops``, which runs 4 and 8 images, is right for 6, too."""
+    """``count_flops`` is exact for 6 images, though it measures 4 and 8."""
     step = TrainingStep(None, 6, 'fp32', 'cpu', config=DEMO_CONFIG)
     with (
         sdpa_kernel(SDPBackend.MATH),
