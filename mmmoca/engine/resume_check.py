@@ -28,9 +28,9 @@ _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
 )
-# Settings that training depends on. Some of their parts are left out:
-# `check_optimizer` compares rates, validations change nothing, and other
-# checks compare the size of a batch and the images themselves.
+# Settings that training depends on. Some of their parts are left out: rates,
+# which `check_optimizer` compares; when validations run, which does not change
+# the training; and batch size and images, which other checks compare.
 _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
     r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
@@ -152,7 +152,8 @@ def warn_of_changes(runner: Runner, old: object) -> None:
 def paired_parts(runner: Runner) -> dict[str, str]:
     """Return facts about schedules and parameters that must stay the same.
 
-    MMEngine and PyTorch restore the states of both by their position.
+    MMEngine restores the states of schedules by position, and PyTorch those of
+    parameters.
 
     Args:
         runner (Runner): The runner of a training run.
@@ -238,7 +239,7 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            # In shards, a scheme precedes the root.
+            # Names of images in shards are URLs, in which a scheme precedes the root.
             name = str(info.get('img_path')).replace(f'{root}/', '/', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
