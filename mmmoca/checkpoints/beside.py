@@ -25,7 +25,8 @@ def record_beside(path: str | os.PathLike, naming: str) -> dict:
 
     Args:
         path (str | os.PathLike): The file of weights.
-        naming (str): The library that named the weights, see :class:`Place`.
+        naming (str): The library whose names the tensors have, see
+            :class:`Place`.
 
     Returns:
         dict: ``num_heads``, ``norm_eps`` and ``preprocessing``, in the form

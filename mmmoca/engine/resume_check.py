@@ -239,7 +239,7 @@ def images_digest(dataset: Sized) -> str:
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
-            # Names of images in shards are URLs, in which a scheme precedes the root.
+            # In shards, names are URLs: a scheme precedes the root.
             name = str(info.get('img_path')).replace(f'{root}/', '/', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmmoca.datasets.masks import IGNORED
 
-SHARP = 256  # largest longer side of an enlarged picture, in pixels
+SHARP = 256  # pictures are not enlarged beyond this many pixels a side
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 # Okabe and Ito's colours, which colour-blind people can tell apart, and five

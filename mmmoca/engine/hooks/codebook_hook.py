@@ -26,8 +26,9 @@ from mmmoca.registry import HOOKS
 class CodebookHook(Hook):
     """Updates the codebook: its words, mu and the mean tokens.
 
-    mu is the running mean similarity difference. The mean tokens, one for each
-    patch position, exist only if the codebook has ``centre``.
+    mu is the running average of the mean similarity difference (MSD). The mean
+    tokens, one for each patch position, exist only if the codebook has
+    ``centre``.
 
     After each optimiser step the hook draws K_new (``num_new_words``) images
     from the global batch (all processes, all accumulated micro-batches), the
