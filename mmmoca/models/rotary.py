@@ -49,7 +49,7 @@ def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
 
 
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotate the channel pairs of the patch tokens, which come last.
+    """Rotate the channel pairs of patch tokens, the last tokens.
 
     Channel i is paired with channel i + d / 2.
 

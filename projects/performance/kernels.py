@@ -77,7 +77,7 @@ def main() -> None:
         compiled = dict(no=False, blocks='blocks', passes=True)[name]
         setting = args.arch, args.batch_size, args.dtype, device
         step = TrainingStep(*setting, compiled=compiled)
-        # Repeated, since new sequence lengths make the step compile again.
+        # The first steps do not count, because they compile.
         for _ in range(3):
             step()
         start = timer()

@@ -102,9 +102,9 @@ class AtomicCheckpointHook(CheckpointHook):
         RuntimeError: Before training, if another run writes to the work dir.
         NonFiniteStateError: If weights to be written are not finite.
         OSError: If a checkpoint cannot be written. No part of it is left.
-        ValueError: If ``out_dir`` is given; before training or at the first
-            validation, if validation does not measure the metric that
-            ``save_best`` names.
+        ValueError: If ``out_dir`` is given; or, before training or at the
+            first validation, if the validation does not measure the metric
+            that ``save_best`` names.
     """
 
     _default_greater_keys = (
@@ -143,7 +143,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 stop_resuming(runner)
 
     def take_older(self, runner: Runner) -> bool:
-        """Choose an older checkpoint after one that cannot be resumed.
+        """Choose an older checkpoint if the chosen one cannot be resumed.
 
         All processes call this.
 
