@@ -166,8 +166,9 @@ def install_ops(version: str | None = None) -> None:
     """Install mmcv with operators, from the cache or built anew.
 
     Args:
-        version (str, optional): Version of OpenMMLab's own mmcv. Defaults to
-            the installed distribution and version.
+        version (str, optional): Version of OpenMMLab's own mmcv to build.
+            Defaults to None, the mmcv that is installed (OpenMMLab's own or
+            onedl-mmcv) in its version.
 
     Raises:
         SystemExit: If this fails. Most messages say what to do.

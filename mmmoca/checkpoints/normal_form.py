@@ -36,8 +36,8 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
 
     Returns:
         dict[str, int]: ``embed_dims``, ``num_layers`` and
-        ``feedforward_channels``. The number of heads is missing, because only
-        the tensor of rotary positions depends on it.
+        ``feedforward_channels``. The number of heads is not included, because
+        the shape of no other tensor than ``rotary_periods`` depends on it.
     """
     layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
     return dict(
@@ -195,8 +195,7 @@ def _with_joint_qkv(
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
         queries, keys, _ = names
         if match[3] == '.bias' and queries in state:
-            # Keys of DINOv3 and EVA have no bias, because the softmax would
-            # cancel it.
+            # Keys of DINOv3 and EVA have no bias.
             state.setdefault(keys, zeros_like(state[queries]))
         if not state.keys() >= set(names):
             raise CheckpointError(
@@ -309,8 +308,8 @@ def _with_class_position(
 ) -> dict[str, Tensor]:
     """Give [CLS] a position embedding of zeros if it has none.
 
-    In timm's DeiT III and DINOv2 with registers, the position embedding of
-    [CLS] is already added to the token. In FlexiViT, [CLS] has none.
+    In timm's DINOv2 with registers, the position embedding of [CLS] is already
+    added to the token. In DeiT III and FlexiViT, [CLS] has none.
     """
     positions = state_dict['pos_embed']
     number = positions.shape[1]

@@ -90,7 +90,8 @@ class ImageMetric(BaseMetric):
     def record(self, sample: dict) -> Any:
         """Return an image's values by metric name. They must be picklable.
 
-        A value says whether a prediction is right, or is a share from 0 to 1.
+        A value is a bool (whether a prediction is right) or a share from 0 to
+        1.
         A metric over several sets has a list with one value per set.
         """
 

@@ -82,7 +82,7 @@ MUTANTS = [
     ('start + np.array(good)', 'start + np.arange(len(good))'),
     # decoding of images, and the look at a data set
     ('1 in kinds or 2 in kinds', '1 in kinds'),
-    ('fileType, 0) & 5 for', 'FileType, 0) & 4 for'),
+    ('fileType, 0) & 5 for', 'fileType, 0) & 4 for'),
     ('> image.fp.tell()', '> 0'),
     ('{6: 8, 8: 6}.get(turn, turn)', 'turn'),
     ("return ~img if img.dtype.kind in 'biu' else -img", 'return -img'),
@@ -118,7 +118,7 @@ def find(old: str) -> tuple[Path, int] | None:
     if len(holding) != 1 or texts[holding[0]].count(old) != 1:
         return None
     before = texts[holding[0]].partition(old)[0]
-    # The first line of this code that a tracer sees.
+    # If the code begins with a line break, its first line is the next one.
     return holding[0], before.count('\n') + 1 + old.startswith('\n')
 
 

@@ -66,8 +66,8 @@ def read_moments(
     """Compute the moments of the images below a folder.
 
     Images that cannot be read are named and left out, as in training. If the
-    loader or a file has a value ``nodata``, pixels with this value, and NaN,
-    do not count. Images with NaN but without such a value are left out.
+    loader or a file defines ``nodata``, pixels that have this value or are NaN
+    do not count. If neither defines it, images with NaN are left out.
 
     Args:
         root (str): The folder.

@@ -100,7 +100,7 @@ class BoxFacts:
         """Say what stands out.
 
         Args:
-            file (str): What the sentences call the annotations.
+            file (str): Name of the annotations in the sentences.
             judged (bool): Whether a detector is evaluated on them. COCO's
                 evaluation reads the file itself, so it counts objects that
                 mmdet leaves out. Defaults to False.
