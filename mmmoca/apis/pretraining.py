@@ -87,7 +87,8 @@ def pretrain(
             run leaves no checkpoint that can be read.
         FileNotFoundError: If there is no such config, checkpoint or folder, or
             no image in it.
-        OSError: If none of up to 20 images, evenly spaced, can be read.
+        OSError: If none of up to 20 images, evenly spaced in ``data``, can be
+            read.
         TypeError: If an item of ``data`` is not a path.
         RuntimeError: If another run writes to ``out``; or, as a
             :class:`~mmmoca.engine.steps.DivergedError`, if training diverges.
@@ -160,8 +161,8 @@ def _stored(
 ) -> tuple[str, dict]:
     """Return ``data_root`` of a run and its other settings for the images.
 
-    Lists and opened data sets are saved in ``out``. Their names depend on
-    their content, so that no call changes the images of another.
+    Lists and opened data sets are saved in ``out``. The names of the files
+    depend on the content, so that no call changes the images of another call.
     """
     if is_opened(data) and len(data):  # an empty one is refused below
         # Data sets have no public identifier of their content.

@@ -27,9 +27,9 @@ def compile_forward(
     transformer layer instead of the passes that consist of layers. Compiling
     then takes a fraction of the time, as the layers share their graphs.
 
-    MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
-    optimiser wrapper's autocast and counters are inside. Checkpoints and
-    validation do not depend on what is compiled.
+    MMEngine would compile ``train_step``, which TorchDynamo cannot trace,
+    because the optimiser wrapper's autocast and counters are inside.
+    Checkpoints and validation do not depend on what is compiled.
 
     Under DDP, PyTorch splits a graph at the end of each bucket of gradients,
     so that the bucket is sent during the backward pass. This is tested from

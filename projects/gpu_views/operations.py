@@ -92,7 +92,7 @@ class View:
 
 
 def _build(cfg: dict) -> BaseTransform:
-    """Build the CPU's transform, for its defaults and its checks."""
+    """Build the CPU's transform, which checks and completes its arguments."""
     # Without a current scope, names are looked up in mmpretrain, the scope of
     # the configs.
     scope = DefaultScope.get_current_instance()

@@ -65,10 +65,10 @@ class StepLogHook(Hook):
       Healthy runs of the demo stay above 0.25. Runs on images without
       content, or with a learning rate of 1, end below 0.1.
     - ``image_information`` (the mutual information of images and words) falls
-      below a third of its highest value in the run: tokens differ, but no
-      longer between images. The demo keeps more than half of the highest
-      value. A run on images of digits, which the demo's recipe does not suit,
-      keeps a sixth.
+      below a third of its highest value in the run: tokens of an image still
+      differ, but all images become alike. The demo keeps more than half of
+      the highest value. A run on images of digits, which the demo's recipe
+      does not suit, keeps a sixth.
 
     Raises:
         NonFiniteLossError: If the hook stops the run. The message names the

@@ -23,11 +23,11 @@ class LowShotTestLoop(FeatureLoop):
     """Classifies from 1, 2 or 5 images per class, or 1 % of all images.
 
     This is the paper's low-shot protocol (Table 5d), which follows MSN. The
-    frozen feature is the mean of the patch tokens WITHOUT the final norm (for
-    MSN, the [CLS] token without it). From each feature vector, the mean of its
-    entries is subtracted; then the vector is L2-normalised. A multinomial
-    logistic regression is fitted to each set of images. The ranks divide the
-    regressions among themselves.
+    frozen feature is the mean of the patch tokens WITHOUT the final norm. (MSN
+    itself uses [CLS], also without the norm.) From each feature vector, the
+    mean of its entries is subtracted; then the vector is L2-normalised. A
+    multinomial logistic regression is fitted to each set of images. The ranks
+    divide the regressions among themselves.
 
     Each image's data sample gets ``lowshot_pred`` for
     :class:`LowShotAccuracy`: a dict that maps each name in ``subsets`` to a

@@ -38,7 +38,7 @@ def test_memory_and_time_have_a_process_each(tmp_path, monkeypatch):
     assert cost.seconds > 0
     assert cost.mebibytes == 0
     pids = calls.read_text().split()
-    # First process: a call, and one that measures memory. Second process: a
-    # call that does not count, and two that do.
+    # First process: a warm-up call, and a call whose memory is measured.
+    # Second process: a warm-up call, and two calls that are timed.
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [2, 3]
     assert str(os.getpid()) not in pids
