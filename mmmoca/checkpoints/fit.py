@@ -42,8 +42,8 @@ def fit(
 ) -> tuple[Backbone, list[str]]:
     """Fit an encoder to a ViT that will load its weights.
 
-    Positions are resized here, because mmpretrain would treat every patch grid
-    as a square. The patch projection is adapted to the ViT's number of
+    Positions are resized here, because mmpretrain would treat the grid of the
+    encoder as a square. The patch projection is adapted to the ViT's number of
     channels. LayerScale is already multiplied into the encoder's weights, so
     if the ViT has LayerScale, its factors become 1.
 
@@ -124,7 +124,7 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    # This also finds another number of layers, which shapes do not show.
+    # This also notices a different number of layers, which shapes do not show.
     if options := _arch_options(vits, record):
         raise CheckpointError(
             f"the ViT in {source} differs from the config's: write {options}. "
@@ -307,8 +307,9 @@ def _check_grid(
 ) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
-    While loading, mmpretrain assumes that an embedding as long as the model's
-    is for the model's grid, and that any other embedding is for a square grid.
+    While loading, mmpretrain assumes that an embedding with as many positions
+    as the model's has the model's grid. It assumes that any other embedding
+    has a square grid.
     """
     if 'pos_embed' not in saved or vit.pos_embed is None:
         return

@@ -52,8 +52,8 @@ def override(cfg: Config, options: dict | Sequence[str]) -> None:
     write_options(cfg, whole)
     roots = _roots(cfg)
     if inherited or given:
-        # Values that a file writes itself override its settings and those
-        # that it inherits, but not settings given as options.
+        # What a file writes under full keys overrides its own settings and
+        # inherited ones, but not settings given as options.
         kept = _kept(cfg, inherited, given, whole, files) if inherited else {}
         write_settings(cfg, inherited | given)
         write_options(
@@ -97,9 +97,9 @@ def _kept(
 ) -> dict[str, Any]:
     """Return the values of config files that settings must not overwrite.
 
-    A file's own values override its settings and those that it inherits. If
-    such a value replaces a setting altogether (see ``REPLACED_BY``), the
-    setting is removed from ``inherited``.
+    What a file writes under full keys overrides its own settings and inherited
+    ones. If such a value replaces a setting altogether (see ``REPLACED_BY``),
+    the setting is removed from ``inherited``.
     """
     before, written = cfg.to_dict(), written_values(files)
     own = {
@@ -137,8 +137,8 @@ def _last_files(
     """Return, for each variable, the last file that sets it."""
     found = {}
     for file in files:
-        # For a file without bases, it is not known which branches (if, try,
-        # loops) were executed.
+        # In a file without bases all variables count, because it is not known
+        # which branches (if, try, loops) were executed.
         run = {key.partition('.')[0] for key in written[file.name]}
         names = file.variables & run if file.bases else file.variables
         found |= dict.fromkeys(names, file)
@@ -146,7 +146,7 @@ def _last_files(
 
 
 def _held(cfg: Any, key: str) -> Any:
-    """Return what a config holds at a key of one of its files, or None."""
+    """Return the value at a key that one of the files wrote, or None."""
     try:
         return place(cfg, key)[1]
     except ValueError:  # another file has replaced a dict with a list
@@ -174,8 +174,8 @@ def _check_roots(
             raise ValueError(
                 'the setting data_root is a single folder, but the parts of '
                 f'the {name} data set have several ({listed(roots)}): leave '
-                'the setting out and give each part its own data_root, in a '
-                'list of dicts'
+                'the setting out and write the parts as a list of dicts, each '
+                'with its own data_root'
             )
 
 

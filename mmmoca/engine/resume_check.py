@@ -28,9 +28,9 @@ _SPEED = (
     'num_workers|persistent_workers|pin_memory|prefetch_factor|timeout'
     '|batch_size'
 )
-# Settings that training depends on. Some of their parts are left out: rates,
-# which `check_optimizer` compares; when validations run, which does not change
-# the training; and batch size and images, which other checks compare.
+# Settings that training depends on. Some of their parts are left out: rates
+# (compared by `check_optimizer`), batch size and images (compared by other
+# checks), and the times of validations, which do not change the training.
 _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
     r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
@@ -152,8 +152,8 @@ def warn_of_changes(runner: Runner, old: object) -> None:
 def paired_parts(runner: Runner) -> dict[str, str]:
     """Return facts about schedules and parameters that must stay the same.
 
-    MMEngine restores the states of schedules by position, and PyTorch those of
-    parameters.
+    Both are restored by position, not by name: schedules by MMEngine, and the
+    optimiser's states of parameters by PyTorch.
 
     Args:
         runner (Runner): The runner of a training run.

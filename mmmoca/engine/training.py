@@ -64,7 +64,7 @@ def run(cfg: Config, progress: bool = False) -> Runner:
 
 
 def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
-    """Build the runner, also for processes without a GPU.
+    """Build the runner. Several processes may also run on CPUs.
 
     Args:
         cfg (Config): The config.

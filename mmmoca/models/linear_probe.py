@@ -92,7 +92,8 @@ class LinearProbe(ImageClassifier):
         """
         total, log = super().parse_losses(losses)
         best = log['best_cross_entropy']
-        # A sum that is not finite is logged as it is, so that the run stops.
+        # A sum that is not finite is logged instead, so that the hook that
+        # checks the logged loss stops the run.
         log['loss'] = torch.where(total.isfinite(), best, total)
         return total, log
 

@@ -38,8 +38,8 @@ class MOCA(BaseSelfSupervisor):
         backbone (dict): The student, a :class:`MOCAViT`.
         codebook (dict): Config of :class:`OnlineCodebook`.
         head (dict): Config of :class:`AssignmentHead`.
-        neck (dict, optional): Config of :class:`CondenserNeck`. None if
-            ``lambda_img`` of the head is 1.
+        neck (dict, optional): Config of :class:`CondenserNeck`. It is None
+            if and only if ``lambda_img`` of the head is 1.
         masking (dict, optional): Config of :class:`MaskingPlan` (the default
             type) or of another class in TASK_UTILS with a method ``draw`` of
             the same signature.

@@ -30,7 +30,7 @@ class ProgressHook(Hook):
         self._show(runner, runner.iter + 1)
 
     def _show(self, runner: Runner, done: int) -> None:
-        # StepLogHook copies the loss from the device only for a log line.
+        # StepLogHook does not copy the loss from the device at each step.
         losses = runner.message_hub.log_scalars.get('train/loss')
         loss = f'loss {losses.current():.2f}' if losses else ''
         self._update(done, loss + self._metric)
