@@ -82,7 +82,8 @@ def read_run(
         ValueError: If an option names a key that nothing reads, if the config
             does not define the first of ``stages``, or if two checkpoints to
             start from or two precisions are given. See also
-            :func:`check_config` and :func:`check_segmentation`.
+            :func:`check_config`, :func:`check_frozen` and
+            :func:`check_segmentation`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
