@@ -224,12 +224,7 @@ def _arch_options(
     for _, vit, saved in vits:
         if not saved.keys() >= needed:
             continue
-        rows, columns = saved[PROJECTION].shape[-2:]
-        patch = rows if rows == columns else f'({rows},{columns})'
-        other_patch = ''
-        if (rows, columns) != vit.patch_embed.projection.kernel_size:
-            other_patch = f'model.backbone.patch_size={patch}'
-        arch = arch_of(saved)
+        arch, patch = arch_of(saved), _patch_option(vit, saved)
         if arch.items() - vit.arch_settings.items():
             zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
@@ -249,8 +244,8 @@ def _arch_options(
             )
             if arch.get('num_heads') == 'N':
                 text += '; N is the number of heads, which the file lacks'
-            if other_patch:
-                text += f'; also write {other_patch}'
+            if patch:
+                text += f'; also write {patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
                 # The paper's tap layer is layer 8 of 12.
@@ -258,9 +253,18 @@ def _arch_options(
                     f'; also write model.backbone.tap_layer={layers * 2 // 3}'
                 )
             return text
-        if other_patch:
-            return other_patch
+        if patch:
+            return patch
     return ''
+
+
+def _patch_option(vit: VisionTransformer, saved: Mapping[str, Tensor]) -> str:
+    """Return the option for the file's patch size; '' if the ViT has it."""
+    rows, columns = saved[PROJECTION].shape[-2:]
+    if (rows, columns) == vit.patch_embed.projection.kernel_size:
+        return ''
+    patch = rows if rows == columns else f'({rows},{columns})'
+    return f'model.backbone.patch_size={patch}'
 
 
 def _check_tokens(

@@ -23,6 +23,14 @@ BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 # Files of a kind (see `count_left_out`) that begins with these words are left
 # out because of their extension.
 _OTHERS = 'of .', 'without an extension'
+# How to read files that no loader accepts as they are, by extension.
+_WAYS = {
+    HEIC: 'run `pip install pillow-heif` for .heic',
+    ('.parquet',): (
+        "use the folder that Hugging Face's load_dataset(FOLDER)."
+        'save_to_disk(NEW) writes for .parquet'
+    ),
+}
 TAKE = (
     "to include other extensions, set the data set's extensions to '' (all "
     'files) or to a list, or give a list of files'
@@ -65,6 +73,23 @@ def counted(left_out: Counter[str]) -> str:
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 
+def ways_to_read(left_out: Counter[str]) -> list[str]:
+    """Say what to do to read files that were left out.
+
+    Args:
+        left_out (Counter[str]): See :func:`with_extension`.
+
+    Returns:
+        list[str]: One imperative for each kind of file that needs another
+        package or format; [] if there are no such files.
+    """
+    return [
+        way
+        for extensions, way in _WAYS.items()
+        if any(kind.lower().endswith(extensions) for kind in left_out)
+    ]
+
+
 def left_out_sentence(
     left_out: Counter[str], remedy: str | None = None
 ) -> str:
@@ -79,6 +104,6 @@ def left_out_sentence(
     text = f'files left out: {counted(left_out)}'
     if remedy is None and any(kind.startswith(_OTHERS) for kind in left_out):
         remedy = TAKE
-    if remedy and any(kind.lower().endswith(HEIC) for kind in left_out):
-        remedy += ', or run `pip install pillow-heif` for .heic'
+    if remedy:
+        remedy = ', or '.join([remedy, *ways_to_read(left_out)])
     return f'{text} ({remedy})' if remedy else text

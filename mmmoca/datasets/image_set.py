@@ -15,7 +15,12 @@ from mmpretrain.datasets.base_dataset import expanduser
 
 from mmmoca.messages import listed, printable, warn
 
-from .file_extensions import EXTENSIONS, counted, left_out_sentence
+from .file_extensions import (
+    EXTENSIONS,
+    counted,
+    left_out_sentence,
+    ways_to_read,
+)
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .seeding import evenly_spaced_rows, members
 
@@ -149,11 +154,8 @@ class ImageSet(CustomDataset):
                 '<data_root>/<class>/<image>. Without labels, set '
                 'with_label=False'
             )
-            if self.left_out['of .parquet']:
-                advice = (
-                    "Use the folder that Hugging Face's load_dataset("
-                    f'{self.img_prefix!r}).save_to_disk(FOLDER) writes'
-                )
+            if ways := ways_to_read(self.left_out):
+                advice = f'To read these files, {", or ".join(ways)}'
             raise FileNotFoundError(
                 f'no image in {self.img_prefix!r} (accepted extensions: '
                 f'{extensions}; other files: {others}). {advice}'

@@ -42,6 +42,8 @@ def place(tmp_path_factory):
     write_images(root / 'images', train=2, val=1, classes=2)
     folder = root / 'images/train'
     (root / 'flat').mkdir()
+    (root / 'tables').mkdir()
+    (root / 'tables/train-00000-of-00001.parquet').touch()
     shutil.copy(folder / 'class_0/0.jpg', root / 'flat/a.jpg')
     shutil.copy(folder / 'class_0/0.jpg', root / 'flat/a.psd')
     os.mkfifo(root / 'pipe')
@@ -136,6 +138,7 @@ REFUSED = [
     (folder, ('flat',), {}, MISSING, 'with_label'),
     (folder, ('flat',), dict(extensions=['.x'], with_label=False),
      MISSING, '.psd'),
+    (folder, ('tables',), dict(with_label=False), MISSING, 'save_to_disk'),
     (folder, ('flat',), dict(ann_file='../half.txt'), BAD, 'b.jpg'),
     (folder, ('images/train',), dict(metainfo=dict(classes='abc')),
      BAD, 'has 2'),
