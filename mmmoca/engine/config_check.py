@@ -8,6 +8,7 @@ themselves.
 
 import difflib
 import itertools
+import logging
 import math
 import os
 import re
@@ -41,6 +42,7 @@ _RANGES = {
     'std': (1e-9, 65535),
     'max_norm': (1e-9, math.inf),
     'lr weight_decay': (0, 1000),
+    'seed': (0, 2**32 - 1),  # what NumPy accepts
 }
 _RANGES = {name: r for names, r in _RANGES.items() for name in names.split()}
 _ONE = [
@@ -52,6 +54,7 @@ _ONE = [
     'max_norm',
     'lr',
     'weight_decay',
+    'seed',
 ]
 # Strides of ViTFeaturePyramid.
 PYRAMID_STRIDES = (4, 8, 16, 32)
@@ -111,6 +114,7 @@ def check_config(cfg: Config) -> None:
         *_wrong_hooks(settings),
         *_wrong_strides(settings),
         *_wrong_vit(settings),
+        *_wrong_level(settings),
         *_endless(settings),
     ]
     if problems:
@@ -183,6 +187,15 @@ def _wrong_strides(settings: dict) -> Iterator[str]:
                     f'{key}={[*found]}: must agree with the maps of '
                     f'model.neck, whose strides begin with {strides}'
                 )
+
+
+def _wrong_level(settings: dict) -> Iterator[str]:
+    """Yield a log level that does not exist."""
+    level = settings.get('log_level')
+    # The number of a level; for an unknown name, a string.
+    number = logging.getLevelName(level) if isinstance(level, str) else 0
+    if not isinstance(number, int):
+        yield f'log_level={level}: write DEBUG, INFO, WARNING or ERROR'
 
 
 def _endless(settings: dict) -> Iterator[str]:

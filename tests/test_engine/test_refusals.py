@@ -210,6 +210,8 @@ REFUSED = [
     (read, (BOXES,), {'data_root': 'a', 'test_evaluator': dict(
         type='CocoMetric', ann_file='/x.json')}, BAD, JUDGE),
     (read, (CLASSES, 'img_size=50'), {}, BAD, 'img_size=50'),
+    *((read, (TINY, text), {}, BAD, text.split('=')[0])
+      for text in ('log_level=debug', 'randomness.seed=-1')),
     (read, (TINY, 'solarize=.5'), {}, BAD, 'solarize'),
     (read, (MASKS,), dict(data_root=['a', 'b']), BAD, 'data_root'),
     (paths, ('train',), {PLACE: ['a', 'b']}, BAD, PLACE),
@@ -271,8 +273,6 @@ REFUSED = [
      'num_new_words'),
     (knn, (), dict(bank=dict(with_label=False)), BAD, 'label'),
     (knn, (), dict(query=dict(with_label=False)), BAD, 'val'),
-    (knn, (), dict(bank=dict(sampler=dict(type='InfiniteSampler'))),
-     BAD, 'end'),
     (knn, (), dict(bank=dict(pipeline=NO_INDEX)), BAD, 'meta_keys'),
     (knn, (), dict(bank=dict(metainfo=dict(classes=[*'xyz']))),
      BAD, 'classes'),
