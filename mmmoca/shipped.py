@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+# MMEngine reads these files.
+_EXTENSIONS = ('.py', '.yml', '.yaml', '.json')
 
 
 def shipped(name: str) -> Path | None:
@@ -41,16 +43,26 @@ def find_config(name: str | os.PathLike) -> Path:
     Raises:
         FileNotFoundError: If there is no such config. The message gives the
             most similar names.
+        ValueError: If the file's extension is not that of a config.
     """
     path = Path(name).expanduser()
     for file in (path, Path(f'{path}.py')):
         if file.is_file():
+            if file.suffix not in _EXTENSIONS:
+                raise ValueError(
+                    f'{name} is not a config: its extension is none of '
+                    f'{", ".join(_EXTENSIONS)}'
+                )
             return file
     known = shipped_configs()
     wanted = re.sub(r'^(mmmoca::|configs/)|\.py$', '', path.as_posix())
     for key, file in known.items():
         if wanted in (key, file.stem):
             return file
+    if path.is_dir() and (inner := sorted(path.glob('*.py'))):
+        raise FileNotFoundError(
+            f'{name} is a folder: give a config in it, such as {inner[0]}'
+        )
     stem = path.stem
     like = sorted(
         known,

@@ -30,14 +30,14 @@ def config_file(name: str) -> Path:
     """Parse an argument: a config file, or the name of a config of mmmoca.
 
     Raises:
-        argparse.ArgumentTypeError: If there is no such config. The message
-            lists similar names.
+        argparse.ArgumentTypeError: If there is no such config (the message
+            lists similar names), or if the file is not a config.
     """
     from mmmoca.shipped import find_config
 
     try:
         return find_config(name)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

@@ -63,6 +63,16 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
     assert 'model' in names and 'bank_dataloader' not in names
 
 
+def test_other_files_are_no_configs(tmp_path):
+    for name in ('epoch_2.pth', 'image.png', 'notes'):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match=name):
+            find_config(tmp_path / name)
+    (tmp_path / 'run.py').touch()
+    with pytest.raises(FileNotFoundError, match=r'run\.py'):
+        find_config(tmp_path)
+
+
 @pytest.mark.slow
 def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
     train = '-X', 'importtime', TOOLS / 'train.py', 'moca_vit-b16_own-images'

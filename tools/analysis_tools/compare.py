@@ -12,6 +12,7 @@ neighbours, which needs no labels.
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -284,10 +285,11 @@ def comparison_table(results: list[dict], odd: Sequence[str] = ()) -> str:
             notes += f'- in context: bank of {found["bank_patches"]} patches\n'
         if missing := result.get('missing_classes'):
             notes += f'- no training mask has the classes {missing}\n'
-        if number := result.get('unreadable'):
-            notes += (
-                f'- left out because they cannot be read: {number} images\n'
-            )
+    # Encoders with the same image loader leave out the same images.
+    for place, number in dict.fromkeys(
+        item for result in results for item in result['unreadable'].items()
+    ):
+        notes += f'- {place}: {number} unreadable, left out\n'
     if number := results[0].get('images'):
         margin = meaningful_difference(number)
         notes += (
@@ -340,25 +342,26 @@ def compare(args: argparse.Namespace) -> None:
             settings=preset._asdict() | used,
         )
         cache = args.out_dir / 'features'
+        unreadable: Counter[str] = Counter()  # by folder
         common = {name: getattr(args, name) for name in COMMON}
         if args.data_root is not None:
             options = {name: getattr(args, name) for name in OF_IMAGES}
             options |= common | dict(preset=preset)
             result |= evaluate(encoder, args.data_root, cache, **options)
+            unreadable[args.data_root] += result.pop('unreadable')
             if not results:  # once for all encoders
                 sets = labelled_sets(encoder, args.data_root)
                 odd = look_at(sets, pixels=0).odd
         if args.images is not None:
             options = dict(preset=preset, num_workers=args.num_workers)
-            found = evaluate_unlabelled(
+            result |= evaluate_unlabelled(
                 encoder, args.images, seed=args.seed, **options
             )
-            found['unreadable'] += result.get('unreadable', 0)
-            result |= found
+            unreadable[args.images] += result.pop('unreadable')
         if args.masks is not None:
             options = common | dict(bank_size=args.bank_size)
             result |= evaluate_masks(encoder, args.masks, cache, **options)
-        results.append(result)
+        results.append(result | dict(unreadable=+unreadable))
     table = comparison_table(results, odd)
     names = 'data_root', 'images', 'masks', 'which', 'seed'
     settings = {name: getattr(args, name) for name in names}
