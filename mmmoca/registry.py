@@ -35,7 +35,7 @@ class _Registry(Registry):
         """
         found = super().get(key)
         if '.' not in key and key not in self.module_dict:
-            # MMEngine has no public list of the scopes around this one.
+            # MMEngine has no public list of the active default scopes.
             scopes = DefaultScope._instance_dict.values()
             run = [s.scope_name for s in scopes if s.scope_name != self.scope]
             if run and run[-1] != 'mmengine':

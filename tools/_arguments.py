@@ -120,8 +120,8 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4. Write a list as key="[a,b]", with '
-        'quotes and without blanks. Where the config has a string, VALUE is '
-        'read as a string'
+        'quotes and without blanks. If the config has a string other than '
+        "'auto' or 'dynamic' there, VALUE is read as a string"
     )
     parser.add_argument(
         '--cfg-options',
@@ -269,7 +269,8 @@ def _show(
 
     if not issubclass(category, DataWarning):
         _SHOW(message, category, *place, **options)
-    # Python forgets what it has shown whenever a library changes a filter.
+    # Python forgets which warnings it has shown whenever a library changes
+    # the warning filters. So this program remembers them itself.
     elif str(message) not in _SHOWN:
         _SHOWN.add(str(message))
         print(f'warning: {message}', file=sys.stderr)

@@ -248,14 +248,21 @@ def _arch_options(
                 text += f'; also write {patch}'
             layers = arch['num_layers']
             if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
-                # The paper's tap layer is layer 8 of 12.
-                text += (
-                    f'; also write model.backbone.tap_layer={layers * 2 // 3}'
-                )
+                tap = usual_tap(layers)
+                text += f'; also write model.backbone.tap_layer={tap}'
             return text
         if patch:
             return patch
     return ''
+
+
+def usual_tap(layers: int) -> int:
+    """Return the layer that feeds the decoder in a ViT of this depth.
+
+    The authors' code takes layer 8 of 12 and layer 20 of 24. A ViT of fewer
+    than 12 layers keeps a third of them above the tap.
+    """
+    return max(layers - 4, layers * 2 // 3)
 
 
 def _patch_option(vit: VisionTransformer, saved: Mapping[str, Tensor]) -> str:

@@ -114,9 +114,12 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     known = [*dict.fromkeys(known)]
+    problem = f'{place}: {owner} has no such argument. '
+    if near := _near(name, known):
+        return f'{problem}Did you mean {listed(near)}?'
     return (
-        f'{place}: {owner} has no such argument. It has '
-        f'{listed(_near(name, known) or known, 30)}'
+        f'{problem}It has {listed(known, 30)}. If you have changed the type '
+        'of an inherited part, add `_delete_=True` to drop its arguments'
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import timedelta
+from itertools import islice
 from statistics import median
 
 import torch
@@ -51,7 +52,7 @@ class _Enough(BaseException):
 
 
 class _RehearsalHook(Hook):
-    """Ends a run after some training iterations and one validation batch.
+    """Ends a run after some training iterations and two validation batches.
 
     It also waits for the device before MMEngine's timer reads the clock.
 
@@ -89,7 +90,7 @@ class _RehearsalHook(Hook):
         wait_for_device()
 
     def after_train(self, runner: Runner) -> None:
-        """Validate one batch, and compute the metrics of its images.
+        """Validate two batches, and compute the metrics of their images.
 
         This shows errors that would otherwise end the real run at its first
         validation. Validations on frozen features, such as k-NN, are left out,
@@ -99,10 +100,15 @@ class _RehearsalHook(Hook):
         if not isinstance(loop, ValLoop):
             return
         runner.model.eval()
-        loader, start = loop.dataloader, time.perf_counter()
-        loop.run_iter(0, next(iter(loader)))
-        wait_for_device()
-        self.validation = (time.perf_counter() - start) * len(loader)
+        loader, times = loop.dataloader, []
+        start = time.perf_counter()
+        # Only the first batch waits for the workers of the loader to start.
+        for batch in islice(loader, 2):
+            loop.run_iter(len(times), batch)
+            wait_for_device()
+            times.append(time.perf_counter() - start)
+            start += times[-1]
+        self.validation = times[0] + (len(loader) - 1) * times[-1]
         with redirect_stdout(None):  # pycocotools prints
             loop.evaluator.evaluate(len(loader.dataset))
 
@@ -114,7 +120,7 @@ def dry_run(
 ) -> dict[str, str]:
     """Count the images of a run and take a few steps. Nothing is kept.
 
-    One validation batch is evaluated, too.
+    Two validation batches are evaluated, too.
 
     Args:
         cfg (Config): The config that :func:`~mmmoca.engine.config.read_run`
@@ -137,7 +143,7 @@ def dry_run(
 
     Raises:
         Exception: Any error from building the run, from its first steps or
-            from the validation batch.
+            from the validation batches.
     """
     short, dataset = copy.deepcopy(cfg), training_set(cfg)
     if processes is not None:
@@ -241,7 +247,7 @@ def _without_gradient(runner: Runner) -> dict[str, str]:
 def _keep_nothing(cfg: Config) -> None:
     """Change a config so that its run writes no files and skips validation."""
     # The validation is built, to show errors in its config, but the run never
-    # begins it. _RehearsalHook validates one batch.
+    # begins it. _RehearsalHook validates two batches.
     if cfg.get('val_cfg'):
         cfg.train_cfg.val_begin = sys.maxsize
     for part in ('cfg', 'dataloader', 'evaluator'):

@@ -13,8 +13,8 @@ from .settings import settings_of
 def check_paths(cfg: Config, *stages: str) -> None:
     """Check that the checkpoint and the folders of a config exist.
 
-    MMEngine would look for them only after it has joined the processes and
-    built the model. The data sets check what is in ``data_root``.
+    MMEngine would look for them only after it has initialised the process
+    group and built the model. The data sets check what is in ``data_root``.
 
     Args:
         cfg (Config): The config.

@@ -1,9 +1,21 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checks how many layers of a ViT a config freezes."""
+"""Counts the layers of a config's ViT, and checks how many are frozen."""
 
 from mmpretrain.models.backbones import VisionTransformer
 
 from mmmoca.config_parts import parts_of, short_name
+
+
+def count_layers(vit: dict) -> int:
+    """Return the number of layers of a ViT, or 0 if it is not known.
+
+    Args:
+        vit (dict): Config of the ViT, whose ``arch`` is a name or a dict.
+    """
+    arch = vit.get('arch')
+    if not isinstance(arch, dict):
+        arch = VisionTransformer.arch_zoo.get(str(arch).lower(), {})
+    return arch.get('num_layers', 0)
 
 
 def check_frozen(model: dict) -> None:
@@ -21,10 +33,7 @@ def check_frozen(model: dict) -> None:
     vit = model.get('backbone') or {}
     if not short_name(vit).endswith(('ViT', 'VisionTransformer')):
         return
-    arch, frozen = vit.get('arch'), vit.get('frozen_stages', -1)
-    if not isinstance(arch, dict):
-        arch = VisionTransformer.arch_zoo.get(str(arch).lower(), {})
-    layers = arch.get('num_layers', 0)
+    layers, frozen = count_layers(vit), vit.get('frozen_stages', -1)
     linear = any(
         'Linear' in short_name(head) or head.get('num_convs') == 0
         for head in parts_of(model.get('decode_head'))

@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.optim import scheduler
 from mmengine.utils import to_2tuple
 
+from mmmoca.checkpoints.fit import usual_tap
 from mmmoca.config_parts import (
     member_configs,
     parts_of,
@@ -24,6 +25,7 @@ from mmmoca.messages import listed
 from .config_check import RUN_KEYS, run_keys
 from .config_files import ConfigFile, config_files, read_config
 from .copies import plain
+from .freezing_check import count_layers
 from .options import entries, keys_named, place
 from .recipe import MOMENTUM, global_batch_size
 from .settings import settings_of
@@ -37,7 +39,8 @@ def likely_slips(cfg: Config) -> list[str]:
     These are a learning rate for another batch size, schedules that change a
     rate which the paper keeps constant, a momentum in MMEngine's definition
     instead of the paper's, images that are made smaller than the views need,
-    weights of a ViT that no hook checks, and variables that nothing reads.
+    a decoder that a low layer feeds, weights of a ViT that no hook checks, and
+    variables that nothing reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
@@ -50,6 +53,7 @@ def likely_slips(cfg: Config) -> list[str]:
         _schedule_slip(cfg),
         _momentum_slip(cfg),
         _size_slip(cfg),
+        _tap_slip(cfg),
         _unchecked_slip(cfg),
         unread_variables(cfg),
     )
@@ -109,6 +113,17 @@ def _size_slip(cfg: Config) -> str | None:
                         f'reduce_to={needed}'
                     )
     return None
+
+
+def _tap_slip(cfg: Config) -> str | None:
+    vit = cfg.model.get('backbone') or {}
+    tap, layers = vit.get('tap_layer'), count_layers(vit)
+    if not (cfg.model.get('neck') and tap) or 2 * tap >= layers:
+        return None
+    return (
+        f'layer {tap} of {layers} feeds the decoder (the authors take layer 8 '
+        f'of 12): write model.backbone.tap_layer={usual_tap(layers)}'
+    )
 
 
 def _unchecked_slip(cfg: Config) -> str | None:

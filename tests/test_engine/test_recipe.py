@@ -278,6 +278,19 @@ def test_weights_that_no_hook_checks(part):
     assert not likely_slips(cfg)
 
 
+@pytest.mark.parametrize(
+    'arch, tap, usual',
+    [('deit-t', 5, 8), ('l', 8, 20), (dict(num_layers=6), 2, 4)],
+)
+def test_the_decoder_reads_an_upper_layer(arch, tap, usual):
+    cfg = read_run(DEMO_CONFIG)
+    cfg.model.backbone.update(arch=arch, tap_layer=tap)
+    (slip,) = likely_slips(cfg)
+    assert f'tap_layer={usual}' in slip
+    cfg.model.backbone.tap_layer = usual
+    assert not likely_slips(cfg)
+
+
 def test_the_momentum_is_not_that_of_averages():
     cfg = read_run(DEMO_CONFIG, {'default_hooks.teacher_ema.momentum': 0.004})
     (slip,) = likely_slips(cfg)

@@ -38,8 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
     size = 'resize the position embedding for images of this size'
     add_encoder_choice(parser, size)
     way = (
-        'interpolation for --img-size (bicubic); choose that of the model '
-        'into which DST will be loaded'
+        'interpolation for --img-size (default: bicubic); choose the one with '
+        'which the model that loads DST resizes position embeddings'
     )
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
