@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mmengine.runner import Runner
 
 # Scope of a config -> hook that draws predictions. mmpretrain's hook is left
-# out: it names a picture only after the image file, so images with the same
-# name in different class folders would overwrite each other.
+# out: it names a picture after the image file without its folder, so the
+# pictures of equally named images in two folders would overwrite each other.
 DRAWING = dict(mmseg='SegVisualizationHook', mmdet='DetVisualizationHook')
 
 

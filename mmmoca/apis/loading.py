@@ -132,8 +132,8 @@ def load(
     if own := backbone.record.get('computed_by'):
         print_log(
             printable(
-                f'{path}: its features were computed by {own}; here a plain '
-                'ViT with the same weights computes them. To evaluate the '
+                f'{path}: in its run, {own} computed the features; here a '
+                'plain ViT with the same weights does. To evaluate the '
                 'original model, run `mmmoca test` with the config of its run'
             ),
             logger='current',
