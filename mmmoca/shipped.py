@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-# MMEngine reads these files.
-_EXTENSIONS = ('.py', '.yml', '.yaml', '.json')
+# Extensions of the configs that MMEngine reads.
+CONFIG_EXTENSIONS = ('.py', '.yml', '.yaml', '.json')
 
 
 def shipped(name: str) -> Path | None:
@@ -48,10 +48,10 @@ def find_config(name: str | os.PathLike) -> Path:
     path = Path(name).expanduser()
     for file in (path, Path(f'{path}.py')):
         if file.is_file():
-            if file.suffix not in _EXTENSIONS:
+            if file.suffix not in CONFIG_EXTENSIONS:
                 raise ValueError(
                     f'{name} is not a config: its extension is none of '
-                    f'{", ".join(_EXTENSIONS)}'
+                    f'{", ".join(CONFIG_EXTENSIONS)}'
                 )
             return file
     known = shipped_configs()

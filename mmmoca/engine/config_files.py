@@ -19,8 +19,9 @@ from mmengine import load
 from mmengine.config import Config
 from mmengine.config.utils import MODULE2PACKAGE
 
+from mmmoca.shipped import CONFIG_EXTENSIONS
+
 _BASE = '_base_'
-_ENDINGS = '.py', '.json', '.yaml', '.yml'
 
 
 class ConfigFile(NamedTuple):
@@ -184,7 +185,7 @@ def _content(name: str) -> str | None:
         text = Path(name).read_text(encoding='utf-8')
     except (OSError, ValueError):
         return None
-    return text if name.endswith(_ENDINGS) else None
+    return text if name.endswith(CONFIG_EXTENSIONS) else None
 
 
 def _parsed(name: str, content: str) -> ast.Module:
