@@ -61,7 +61,7 @@ def adapt_backbone(
     patch = projection.shape[2:]
     if len(size) != 2 or any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'--img-size {size} must be two multiples of the patch size, '
+            f'img_size={size} must be two multiples of the patch size, '
             f'{patch[0]} x {patch[1]}'
         )
     grid = tuple(int(s // p) for s, p in zip(size, patch))

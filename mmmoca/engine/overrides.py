@@ -79,6 +79,8 @@ def _read(
                 raise ValueError(f'{text}: write KEY=VALUE')
         options = dict(text.split('=', 1) for text in options)
     for key, value in options.items():
+        # A config can hold Python's numbers, but not those of NumPy.
+        value = value.tolist() if hasattr(value, 'tolist') else value
         if key in kinds:
             kind = kinds[key]
             given[key] = read_setting(key, kind, value) if as_text else value

@@ -6,6 +6,7 @@ import json
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -662,6 +663,16 @@ def test_values_come_back_as_they_were_written(value):
     if isinstance(value, list):
         cfg = Config(dict(part=dict(value=(1, 2))))
         assert read_option(cfg, 'part.value', str(value)) == tuple(value)
+
+
+def test_numbers_of_numpy_become_numbers_of_python(tmp_path):
+    rates = {'optim_wrapper.optimizer.betas': np.array([0.9, 0.95])}
+    size = dict(batch_size=np.int64(8), jitter=np.float32(0.5))
+    cfg = read_run(TINY, size | rates)
+    cfg.dump(tmp_path / 'dumped.py')
+    found = Config.fromfile(tmp_path / 'dumped.py')
+    assert found.optim_wrapper.optimizer.betas == [0.9, 0.95]
+    assert type(cfg.train_dataloader.batch_size) is int
 
 
 @given(text=TEXTS, key=st.sampled_from(['file', 'data_root', 'work_dir']))
