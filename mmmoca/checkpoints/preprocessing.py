@@ -136,13 +136,13 @@ def _given(
     """Return the mean and std that the caller gives, or {}."""
     if mean is None and std is None:
         return {}
-    mean, std = (() if n is None else tuple(n) for n in (mean, std))
-    if not len(mean) == len(std) == channels or min(std) <= 0:
+    lists = [tuple(n) if hasattr(n, '__len__') else () for n in (mean, std)]
+    if [*map(len, lists)] != [channels] * 2 or min(lists[1]) <= 0:
         raise CheckpointError(
             f'mean and std (--mean, --std) need {channels} numbers each, '
             f'those of std above 0, but got {mean} and {std}'
         )
-    return dict(mean=mean, std=std, source='given')
+    return dict(mean=lists[0], std=lists[1], source='given')
 
 
 def _assumed(known: dict, channels: int) -> dict:

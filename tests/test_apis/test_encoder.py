@@ -428,6 +428,7 @@ def test_closed_images_and_daemons(encoder, tmp_path):
         (3, dict(num_heads=None), '--num-heads'),
         (4, {}, '--mean'),
         (3, dict(mean=[1, 2, 3], std=[1, 0, 1]), '--std'),
+        (3, dict(mean=127.5, std=64), '--std'),
         (3, dict(config=Config()), 'data_preprocessor'),
         (3, dict(img_size=50), '8 x 8'),
         (3, dict(img_size=(48,)), '8 x 8'),
