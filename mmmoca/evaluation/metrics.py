@@ -34,7 +34,7 @@ def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
 
 
 def meaningful_difference(images: int) -> float:
-    """Return the smallest accuracy difference that is not due to chance.
+    """Return the accuracy difference below which chance may explain it.
 
     Args:
         images (int): Number of images that were classified.

@@ -69,8 +69,8 @@ def token_assignment_loss(
             (N, n).
         prototypes (Tensor): W^d, whose rows have unit norm, (K, d).
         kappa (float): Inverse temperature of the prediction.
-        targets (Targets): Targets of the same views, N images of L tokens.
-        chunk_size (int | None): Number of images at a time. Defaults to None:
+        targets (Targets): Targets of the same N views, with L tokens each.
+        chunk_size (int | None): Number of views at a time. Defaults to None:
             as many as suit the device.
         allow_tf32 (bool): Whether a GPU may use TF32. See
             :func:`~mmmoca.models.precision.product`. Defaults to True.
@@ -104,16 +104,16 @@ def bags_of_codes(
     """Compute bags of codes and MSD, without L_LOC (paper, section 3.2).
 
     Args:
-        targets (Targets): Targets of N images with L tokens.
+        targets (Targets): Targets of N views with L tokens each.
         chunk_size (int | None): See :func:`token_assignment_loss`.
         allow_tf32 (bool): See :func:`token_assignment_loss`.
 
     Returns:
         tuple[Tensor, Tensor]: Two float32 tensors without gradient. The bag of
-        codes y_T, (N, K), is the mean assignment of an image's inner patches.
+        codes y_T, (N, K), is the mean assignment of a view's inner patches.
         The mean similarity difference (MSD), (N, ), is a token's largest
-        similarity minus its mean similarity to the words, averaged over an
-        image's L tokens.
+        similarity minus its mean similarity to the words, averaged over a
+        view's L tokens.
     """
     return token_assignment_loss(
         (), (), None, 1.0, targets, chunk_size, allow_tf32
@@ -164,8 +164,8 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                # Tokens, features and gradients are scaled instead of
-                # tensors with K columns, which are larger.
+                # Factors are applied to tokens, features and gradients,
+                # because tensors with K columns are larger.
                 sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
                 buffers = _rows(scratch, len(sharp))
                 similarity = product(sharp, words.T, tf32, buffers[0])

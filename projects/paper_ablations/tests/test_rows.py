@@ -153,7 +153,7 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         values = f'{run.accuracy(work(name)):.1f}', paper
         return [f'`{name}`', ROWS[name][0], *values]
 
-    # Both rows are the same at this size.
+    # At this size, both rows of the table are the same run.
     *_, line = table(first, 'table3_img-only')
     assert re.split(r' *\| *', line.strip('| ')) == cells(first, '66.8')
     assert (work(first) / 'iter_8.pth').is_file()
