@@ -18,7 +18,7 @@ from _arguments import (
     run_program,
 )
 
-# Without this variable waiting threads would spin and take cores from the
+# Without this variable, waiting threads would spin and take cores from the
 # process that loads the images. OpenMP reads it when PyTorch is imported.
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Two-view input pipelines; those of configs are seeded as in training."""
+"""Two-view input pipelines: the paper's, and those of mmmoca's configs."""
 
 import shutil
 import sys
@@ -37,7 +37,7 @@ def blur(img: Image.Image) -> Image.Image:
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """Build a view of the paper's listing; the arguments are probabilities."""
+    """Build a view's transform as in the paper's listing, from probabilities."""
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),

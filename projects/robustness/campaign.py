@@ -137,7 +137,7 @@ def stop_and_resume(
         if run.wait() == 0:
             return met, ''
         if not stopped:
-            # A run that was never stopped also counts as a trial.
+            # A run that fails before its first signal counts as a trial, too.
             end = log_of(work_dir).read_text(errors='replace')[-300:]
             return met or ['none'], f'ended by itself: {end!r}'
 

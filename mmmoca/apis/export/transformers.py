@@ -19,10 +19,10 @@ from .timm import mlp_ratio, resampling, round_periods, side_or_sides
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor], dinov2: bool
 ) -> tuple[str, dict, int]:
-    """Return the name of a class, its settings, and its column of names.
+    """Return the name of a class, its settings, and a column of names.
 
-    The column is that of the table ``HUGGINGFACE``. ``state`` is changed to
-    fit this class.
+    The class is one of transformers. The column of the table ``HUGGINGFACE``
+    gives the names of its tensors. ``state`` is changed to fit this class.
     """
     registers, positions = token_parts(state)
     rotary, dims = positions == 'rope', vit.embed_dims
