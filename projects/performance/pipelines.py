@@ -37,7 +37,7 @@ def blur(img: Image.Image) -> Image.Image:
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """Build a view's transform as in the paper's listing, from probabilities."""
+    """Build the transform of a view, as in the paper's listing."""
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),
