@@ -61,8 +61,8 @@ def adapt_backbone(
     patch = projection.shape[2:]
     if len(size) != 2 or any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'img_size={size} must be two multiples of the patch size, '
-            f'{patch[0]} x {patch[1]}'
+            f'img_size={size} (--img-size) must be two multiples of the '
+            f'patch size, {patch[0]} x {patch[1]}'
         )
     grid = tuple(int(s // p) for s, p in zip(size, patch))
     backbone = backbone.resized(grid, mode)
