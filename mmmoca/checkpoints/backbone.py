@@ -51,8 +51,9 @@ class Backbone(NamedTuple):
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
             (the authors' MOCA), 'mmpretrain', 'huggingface', 'dino' (also
             iBOT and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' (also
-            the files of DINOv3's authors) or 'timm' (also DeiT). Files made
-            by our tools keep their source's layout.
+            the files of DINOv3's authors) or 'timm' (also DeiT). For a
+            file that our tools made from another one, it is the layout of that
+            other file.
         which (str): 'teacher', 'student', or 'only' if the file has one
             encoder and does not say which of the two it is.
         ignored (list[str]): Names of tensors that do not belong to the

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A data order and augmentations that depend only on seed and sample."""
+"""A data order and augmentations that depend only on seed, epoch and sample."""
 
 import random
 from collections.abc import Iterator, Sized
@@ -154,8 +154,8 @@ class SeededSampler(DefaultSampler):
 class ResumableBatchSampler(BatchSampler):
     """Wrap a batch sampler, and skip the batches that a run has seen.
 
-    A batch sampler that groups images holds some of them back, so that the
-    number of batches does not tell which samples to skip. This class draws the
+    A batch sampler that groups images holds some of them back. So the number
+    of batches does not tell which samples to skip. This class draws the
     batches again, without loading them. If a run resumes on another number of
     ranks, the groups differ: a few images of the epoch occur twice or not at
     all.
@@ -185,9 +185,9 @@ class ResumableBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the batches, except the skipped ones."""
-        # This method is a generator, so that only an iterator that is read
-        # skips batches. A loader with workers asks for two iterators, and
-        # reads only the second one.
+        # A loader with workers asks for two iterators, and reads only the
+        # second one. In a generator, this code runs when the first batch is
+        # read, so only that iterator skips batches.
         skip, self._to_skip = self._to_skip, 0
         yield from islice(self.batches, skip, None)
 
@@ -209,7 +209,7 @@ class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
     """
 
     def full_init(self) -> None:
-        """Read the classes of all images, and count their repetitions."""
+        """Read the classes of all images, and count how often each repeats."""
         if not hasattr(self.dataset, 'get_cat_ids'):
             raise TypeError(
                 f'{type(self.dataset).__name__} does not tell the classes of '

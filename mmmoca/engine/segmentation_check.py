@@ -33,7 +33,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     set's number of classes. Every image and mask must exist.
 
     Args:
-        cfg (Config): The config, with mmsegmentation's scope.
+        cfg (Config): The config, whose ``default_scope`` is 'mmseg'.
         stages (Iterable[str]): The stages to run, from 'train', 'val' and
             'test'.
 

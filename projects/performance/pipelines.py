@@ -37,7 +37,12 @@ def blur(img: Image.Image) -> Image.Image:
 
 
 def paper_view(blurred: float, solarized: float) -> T.Compose:
-    """Build the transform of a view, as in the paper's listing."""
+    """Build the transform of a view, as in the paper's listing.
+
+    Args:
+        blurred (float): Probability of blur.
+        solarized (float): Probability of solarisation.
+    """
     return T.Compose(
         [
             T.RandomResizedCrop(224, scale=(0.2, 1.0)),
