@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A data order and augmentations that depend only on seed, epoch and sample."""
+"""Order and augmentations of data, fixed by seed, epoch and sample."""
 
 import random
 from collections.abc import Iterator, Sized
