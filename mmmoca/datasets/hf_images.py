@@ -196,7 +196,9 @@ def _load(folder: str) -> 'Dataset':
         files = [f['filename'] for f in state['_data_files']]
         for path in (os.path.join(folder, name) for name in files):
             if outside(folder, [path]):
-                raise ValueError(f'its state.json names {path}')
+                raise ValueError(
+                    f'its state.json names {path}, outside of the folder'
+                )
             check_regular(path)
         return datasets.load_from_disk(folder)
     except Exception as error:  # pyarrow and datasets have errors of their own
@@ -224,7 +226,7 @@ def _choose(
 
 
 def _check_mode(dataset: 'Dataset', column: str) -> None:
-    """Raise if decoding would change the stored colours of a column."""
+    """Raise if Hugging Face's own decoding would change a column's colours."""
     mode = getattr(dataset.features[column], 'mode', None)
     if mode not in (None, 'RGB'):
         raise ValueError(

@@ -24,8 +24,8 @@ def compile_forward(
     graph. The passes of :class:`~mmmoca.models.MOCA` are the teacher's pass,
     the student's pass with its decoder, and the losses. If a model has no
     ``passes``, its ``forward`` is compiled. The option 'blocks' compiles each
-    transformer layer instead of the passes that consist of layers. Compiling
-    then takes a fraction of the time, as the layers share their graphs.
+    transformer layer and the losses instead of whole passes. Compiling then
+    takes a fraction of the time, as the layers share their graphs.
 
     MMEngine would compile ``train_step``, which TorchDynamo cannot trace,
     because the optimiser wrapper's autocast and counters are inside.
@@ -33,9 +33,10 @@ def compile_forward(
 
     Under DDP, PyTorch splits a graph at the end of each bucket of gradients,
     so that the bucket is sent during the backward pass. This is tested from
-    PyTorch 2.11 on. In earlier versions the graph stays whole: PyTorch 2.6
-    cannot split a graph with a :class:`torch.autograd.Function`, and up to
-    2.8 the parts `could overwrite each other's memory
+    PyTorch 2.11 on. For earlier versions, this function turns the splitting
+    off: PyTorch 2.6 cannot split a graph with a
+    :class:`torch.autograd.Function`, and up to 2.8 the parts `could overwrite
+    each other's memory
     <https://github.com/pytorch/pytorch/pull/160745>`_.
 
     Args:
