@@ -5,6 +5,7 @@ import copy
 from typing import Any
 
 import torch
+from mmengine.dataset import InfiniteSampler
 from mmengine.structures import BaseDataElement
 from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
@@ -142,10 +143,17 @@ def check_loader(
             to True.
 
     Raises:
-        ValueError: If a ``ConcatDataset`` repeats the indices, or if the
-            first image has no label.
+        ValueError: If the sampler never ends, if a ``ConcatDataset`` repeats
+            the indices, or if the first image has no label.
     """
     dataset = loader.dataset
+    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+    endless = getattr(sampler, 'infinite', False)  # set by SeededSampler
+    if endless or isinstance(sampler, InfiniteSampler):
+        raise ValueError(
+            f'The {role} loader would never end: set '
+            "sampler=dict(type='DefaultSampler', shuffle=False)."
+        )
     numbered = isinstance(dataset, NumberedSets)
     if isinstance(dataset, ConcatDataset) and not numbered:
         raise ValueError(

@@ -273,6 +273,8 @@ REFUSED = [
      'num_new_words'),
     (knn, (), dict(bank=dict(with_label=False)), BAD, 'label'),
     (knn, (), dict(query=dict(with_label=False)), BAD, 'val'),
+    (knn, (), dict(bank=dict(sampler=dict(type='InfiniteSampler'))),
+     BAD, 'end'),
     (knn, (), dict(bank=dict(pipeline=NO_INDEX)), BAD, 'meta_keys'),
     (knn, (), dict(bank=dict(metainfo=dict(classes=[*'xyz']))),
      BAD, 'classes'),
